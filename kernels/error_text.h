@@ -1,0 +1,16 @@
+/* One sentence for the person who has to act: what is wrong and what would be right.
+ *
+ * Functions that can fail for a reason worth telling take a `struct error_text *`, fill it, and return -errno; they
+ * do not log. */
+#ifndef KERNELS_ERROR_TEXT_H
+#define KERNELS_ERROR_TEXT_H
+
+struct error_text {
+	char text[512];
+};
+
+/* Fills `error` (which may be NULL) and returns -code; `code` is a positive errno. */
+int error_text_set(struct error_text *error, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif
