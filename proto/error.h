@@ -26,8 +26,8 @@ enum error_code {
 };
 
 struct error_info {
-	const char *name;      /* "BAD_FRAME" */
-	bool retryable;        /* the same request may succeed later, unchanged */
+	const char *name;       /* "BAD_FRAME" */
+	bool retryable;         /* the same request may succeed later, unchanged */
 	bool closes_connection; /* the server closes after the reply */
 };
 

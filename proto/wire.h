@@ -1,10 +1,11 @@
-/* MessagePack at the level of single values: the whole-frame scan, a cursor that reads in place, and a
- * buffer that msgpack-c packs into (PROTOCOL.md, "Frames").
+/* MessagePack at the level of single values: the whole-frame scan, a cursor that reads in place,
+ * and a buffer that msgpack-c packs into (PROTOCOL.md, "Frames").
  *
- * The scan walks a body once and proves that it is exactly one well-formed value within the rules; the cursor then
- * reads without any allocation and may trust lengths. (msgpack-c's unpacker is not used on received
- * bytes: its objects cost 24 bytes for a one-byte integer, which breaks the rule that a frame may not cost more than
- * four times its size.) No globals; one thread at a time a cursor or buffer. */
+ * The scan walks a body once and proves that it is exactly one well-formed value within the rules;
+ * the cursor then reads without any allocation and may trust lengths. (msgpack-c's unpacker is not
+ * used on received bytes: its objects cost 24 bytes for a one-byte integer, which breaks the rule
+ * that a frame may not cost more than four times its size.) No globals; one thread at a time a
+ * cursor or buffer. */
 #ifndef PROTO_WIRE_H
 #define PROTO_WIRE_H
 
@@ -17,16 +18,16 @@
 
 enum wire_fault {
 	WIRE_OK = 0,
-	WIRE_EMPTY,	/* no byte at all */
-	WIRE_SHORT,	/* the value runs past the end, or declares more objects than bytes are left */
-	WIRE_TRAILING,	/* bytes after the value */
-	WIRE_TOO_DEEP,	/* more than WIRE_DEPTH_MAX levels of arrays and maps */
-	WIRE_EXT,	/* an ext type */
-	WIRE_RESERVED,	/* 0xc1 */
+	WIRE_EMPTY, /* no byte at all */
+	WIRE_SHORT, /* the value runs past the end, or declares more objects than bytes are left */
+	WIRE_TRAILING, /* bytes after the value */
+	WIRE_TOO_DEEP, /* more than WIRE_DEPTH_MAX levels of arrays and maps */
+	WIRE_EXT,      /* an ext type */
+	WIRE_RESERVED, /* 0xc1 */
 };
 
-/* Checks that `bytes` is exactly one value that keeps the rules. Time linear in `byte_count`, constant memory.
- * (String contents are not validated as UTF-8.) */
+/* Checks that `bytes` is exactly one value that keeps the rules. Time linear in `byte_count`,
+ * constant memory. (String contents are not validated as UTF-8.) */
 enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count);
 
 /* One sentence fragment for a person: "a length runs past the end of the body". */
@@ -55,7 +56,7 @@ struct wire_value {
 		struct {
 			const uint8_t *at; /* in the body, not NUL-terminated */
 			uint32_t bytes;
-		} data; /* str, bin */
+		} data;         /* str, bin */
 		uint32_t count; /* array elements, map pairs */
 	};
 };
@@ -74,8 +75,8 @@ bool wire_next(struct wire_cursor *cursor, struct wire_value *ret_value);
 /* Skips the next value with all that it contains. Returns false at the end of the body. */
 bool wire_skip(struct wire_cursor *cursor);
 
-/* A growing byte buffer for msgpack-c's packer: msgpack_packer_init(&pk, buffer, wire_buffer_write).
- * A failed allocation is remembered in `failed`; later writes do nothing. */
+/* A growing byte buffer for msgpack-c's packer: msgpack_packer_init(&pk, buffer,
+ * wire_buffer_write). A failed allocation is remembered in `failed`; later writes do nothing. */
 struct wire_buffer {
 	uint8_t *bytes; /* malloc'd, owned */
 	size_t count;

@@ -1,0 +1,296 @@
+#include "field.h"
+#include "pack.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int message_refuse(struct message_fault *fault, enum error_code code, const char *format, ...)
+{
+	va_list arguments;
+
+	fault->code = code;
+	va_start(arguments, format);
+	vsnprintf(fault->text, sizeof(fault->text), format, arguments);
+	va_end(arguments);
+	return -EBADMSG;
+}
+
+/* ---- text ---- */
+
+/* Bytes of the printable UTF-8 character that begins at `at`; 0 if none does. */
+static uint32_t character_bytes(const uint8_t *at, uint32_t left)
+{
+	static const uint32_t smallest[] = {0, 0, 0xa0, 0x800, 0x10000};
+	uint32_t bytes, code;
+
+	if (at[0] < 0x80)
+		return at[0] >= 0x20 && at[0] != 0x7f;
+	if (at[0] < 0xc0)
+		return 0;
+	bytes = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+	if (bytes > left)
+		return 0;
+
+	code = at[0] & (0x7fu >> bytes);
+	for (uint32_t i = 1; i < bytes; i++) {
+		if (at[i] >> 6 != 0x2)
+			return 0;
+		code = code << 6 | (at[i] & 0x3f);
+	}
+	/* Overlong forms, the control characters below U+00A0, surrogates, and what lies past
+	 * Unicode. */
+	if (code < smallest[bytes] || code >> 11 == 0x1b || code > 0x10ffff)
+		return 0;
+	return bytes;
+}
+
+void wire_text_copy(struct wire_text text, char *to, size_t size)
+{
+	const uint8_t *at = (const uint8_t *)text.at;
+	uint32_t done = 0;
+	size_t written = 0;
+
+	if (!size)
+		return;
+	while (done < text.bytes) {
+		uint32_t bytes = character_bytes(at + done, text.bytes - done);
+		uint32_t room = bytes ? bytes : 1;
+
+		if (written + room > size - 1)
+			break;
+		if (bytes)
+			memcpy(to + written, at + done, bytes);
+		else
+			to[written] = '?';
+		written += room;
+		done += room;
+	}
+	to[written] = '\0';
+}
+
+/* ---- methods ---- */
+
+static const struct {
+	const char *name;
+	enum message_kind kind;
+} methods[METHOD_END] = {
+	[METHOD_UNKNOWN] = {"unknown", MESSAGE_RESPONSE},
+	[METHOD_HELLO] = {"hello", MESSAGE_REQUEST},
+	[METHOD_PING] = {"ping", MESSAGE_REQUEST},
+	[METHOD_DRAFT] = {"draft", MESSAGE_REQUEST},
+	[METHOD_REGION_OPEN] = {"region_open", MESSAGE_REQUEST},
+	[METHOD_REGION_IMPORT] = {"region_import", MESSAGE_REQUEST},
+	[METHOD_REGION_CLOSE] = {"region_close", MESSAGE_REQUEST},
+	[METHOD_STATS] = {"stats", MESSAGE_REQUEST},
+	[METHOD_METRICS] = {"metrics", MESSAGE_REQUEST},
+	[METHOD_DRAIN] = {"drain", MESSAGE_REQUEST},
+	[METHOD_RELOAD] = {"reload", MESSAGE_REQUEST},
+	[METHOD_CANCEL] = {"cancel", MESSAGE_NOTIFICATION},
+	[METHOD_GOAWAY] = {"goaway", MESSAGE_NOTIFICATION},
+};
+
+const char *method_name(enum method method)
+{
+	return (unsigned)method < METHOD_END ? methods[method].name : methods[METHOD_UNKNOWN].name;
+}
+
+unsigned method_fd_count(enum method method)
+{
+	return method == METHOD_REGION_IMPORT ? 1 : 0;
+}
+
+static enum method method_by_text(struct wire_text text, enum message_kind kind)
+{
+	for (unsigned i = METHOD_UNKNOWN + 1; i < METHOD_END; i++)
+		if (methods[i].kind == kind && strlen(methods[i].name) == text.bytes &&
+			!memcmp(methods[i].name, text.at, text.bytes))
+			return (enum method)i;
+	return METHOD_UNKNOWN;
+}
+
+/* ---- the envelope ---- */
+
+/* Reads `[kind, id` as far as it goes, from bytes that may not have passed the scan. Returns the
+ * count of the array's elements, 0 if the kind can't be read. */
+static uint32_t read_prefix(struct wire_cursor *cursor, struct message *message)
+{
+	struct wire_value array, kind, id;
+	struct wire_cursor ahead;
+
+	if (!wire_next(cursor, &array) || array.type != WIRE_ARRAY || !wire_next(cursor, &kind) ||
+		kind.type != WIRE_UINT || kind.uint > MESSAGE_NOTIFICATION)
+		return 0;
+	message->kind = (enum message_kind)kind.uint;
+	if (message->kind == MESSAGE_NOTIFICATION)
+		return array.count;
+	ahead = *cursor;
+	if (wire_next(&ahead, &id) && id.type == WIRE_UINT && id.uint <= UINT32_MAX) {
+		message->has_id = true;
+		message->id = (uint32_t)id.uint;
+		*cursor = ahead;
+	}
+	return array.count;
+}
+
+static int read_method(
+	struct wire_cursor *cursor, struct message *message, struct message_fault *fault)
+{
+	struct wire_value name;
+
+	if (!wire_next(cursor, &name) || name.type != WIRE_STR)
+		return message_refuse(fault, ERROR_BAD_REQUEST, "the method must be a string");
+	message->method_text = (struct wire_text){(const char *)name.data.at, name.data.bytes};
+	message->method = method_by_text(message->method_text, message->kind);
+	message->params = *cursor;
+	return 0;
+}
+
+static const struct field error_fields[] = {
+	FIELD("code", "error.code", field_read_u32, struct message_error, code, .min = 1,
+		.max = INT32_MAX),
+	FIELD("name", "error.name", field_read_text, struct message_error, name, .max = UINT32_MAX),
+	FIELD("message", "error.message", field_read_text, struct message_error, text,
+		.max = UINT32_MAX),
+	FIELD("retryable", "error.retryable", field_read_bool, struct message_error, retryable),
+};
+static const struct field_table error_table = {"error", error_fields, 4};
+
+/* [1, id, error, result]: one of error and result is nil, and only an error may lack the id. */
+static int read_response(
+	struct wire_cursor *cursor, struct message *message, struct message_fault *fault)
+{
+	struct wire_cursor error_at = *cursor;
+	struct wire_value error, result;
+
+	if (!message->has_id) {
+		struct wire_value id;
+
+		if (!wire_next(cursor, &id) || id.type != WIRE_NIL)
+			return message_refuse(fault, ERROR_BAD_REQUEST,
+				"the id of a response must be nil or an integer from 0 to "
+				"4294967295");
+		error_at = *cursor;
+	}
+	if (wire_next(cursor, &error) && error.type == WIRE_NIL) {
+		if (!message->has_id)
+			return message_refuse(fault, ERROR_BAD_REQUEST,
+				"a response without an error must have an id");
+		message->params = *cursor;
+		return 0;
+	}
+
+	if (field_read_map(&error_at, &error_table, &message->error, fault))
+		return -EBADMSG;
+	if (!wire_next(&error_at, &result) || result.type != WIRE_NIL)
+		return message_refuse(
+			fault, ERROR_BAD_REQUEST, "the result of a failed response must be nil");
+	message->failed = true;
+	return 0;
+}
+
+int message_decode(
+	const uint8_t *body, size_t body_bytes, struct message *ret, struct message_fault *fault)
+{
+	static const char *const kinds[] = {"request", "response", "notification"};
+	enum wire_fault scan = wire_scan(body, body_bytes);
+	struct wire_cursor cursor;
+	uint32_t count, wanted;
+
+	*ret = (struct message){.kind = MESSAGE_REQUEST};
+	wire_cursor_init(&cursor, body, body_bytes);
+	count = read_prefix(&cursor, ret);
+	if (scan)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"the body is not one MessagePack value within the rules: %s",
+			wire_fault_text(scan));
+	if (!count)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"the body must be an array that begins with 0 (request), 1 (response) or 2 "
+			"(notification)");
+	wanted = ret->kind == MESSAGE_NOTIFICATION ? 3 : 4;
+	if (count != wanted)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"a %s must be an array of %" PRIu32 " elements, this one has %" PRIu32,
+			kinds[ret->kind], wanted, count);
+
+	switch (ret->kind) {
+	case MESSAGE_REQUEST:
+		if (!ret->has_id)
+			return message_refuse(fault, ERROR_BAD_REQUEST,
+				"the id of a request must be an integer from 0 to 4294967295");
+		return read_method(&cursor, ret, fault);
+	case MESSAGE_RESPONSE:
+		return read_response(&cursor, ret, fault);
+	case MESSAGE_NOTIFICATION:
+		break;
+	}
+	return read_method(&cursor, ret, fault);
+}
+
+void message_encode_error(struct wire_buffer *buffer, bool has_id, uint32_t id,
+	enum error_code code, const char *text)
+{
+	const struct error_info *info = error_lookup((int)code);
+	msgpack_packer pk;
+	size_t frame_at = frame_begin(buffer, &pk);
+
+	msgpack_pack_array(&pk, 4);
+	msgpack_pack_uint32(&pk, MESSAGE_RESPONSE);
+	if (has_id)
+		msgpack_pack_uint32(&pk, id);
+	else
+		msgpack_pack_nil(&pk);
+	msgpack_pack_map(&pk, 4);
+	pack_key_uint(&pk, "code", (uint64_t)code);
+	pack_str(&pk, "name");
+	pack_str(&pk, info->name);
+	pack_str(&pk, "message");
+	pack_str(&pk, text);
+	pack_str(&pk, "retryable");
+	if (info->retryable)
+		msgpack_pack_true(&pk);
+	else
+		msgpack_pack_false(&pk);
+	msgpack_pack_nil(&pk);
+	frame_end(buffer, frame_at, 0, 0);
+}
+
+void message_encode_request(struct wire_buffer *buffer, uint32_t id, enum method method)
+{
+	msgpack_packer pk;
+	size_t frame_at = request_begin(buffer, &pk, id, method);
+
+	msgpack_pack_map(&pk, 0);
+	frame_end(buffer, frame_at, 0, 0);
+}
+
+void message_encode_empty_reply(struct wire_buffer *buffer, uint32_t id)
+{
+	msgpack_packer pk;
+	size_t frame_at = reply_begin(buffer, &pk, id);
+
+	msgpack_pack_map(&pk, 0);
+	frame_end(buffer, frame_at, 0, 0);
+}
+
+size_t message_begin_reply(struct wire_buffer *buffer, uint32_t id)
+{
+	msgpack_packer pk;
+
+	return reply_begin(buffer, &pk, id);
+}
+
+void message_end_reply(struct wire_buffer *buffer, size_t frame_at, unsigned fd_count)
+{
+	frame_end(buffer, frame_at, fd_count, 0);
+}
+
+int empty_params_decode(struct wire_cursor params, struct message_fault *fault)
+{
+	static const struct field_table none = {"params", NULL, 0};
+
+	return field_read_map(&params, &none, NULL, fault);
+}
