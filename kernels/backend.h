@@ -1,0 +1,29 @@
+/* What a backend of markov.h is: a table of functions and a state. markov.c checks batches and
+ * keeps the order of calls; a backend computes. Everything here runs on the thread that uses the
+ * head. */
+#ifndef KERNELS_BACKEND_H
+#define KERNELS_BACKEND_H
+
+#include "kernels/markov.h"
+
+struct backend {
+	/* Starts a checked batch, which stays valid until wait() returned. 0 or -errno. */
+	int (*launch)(void *state, const struct markov_batch *batch, struct error_text *error);
+	/* Waits for it. 0, or -EIO when the device is lost. */
+	int (*wait)(void *state, struct error_text *error);
+	/* Nothing is under way. */
+	void (*close)(void *state);
+};
+
+/* Called for every backend: copies the tables, fills the facts that are its own (variant,
+ * bias_order, devices, tensor_parallel, table_bytes) and hands out its state. 0 or -errno with a
+ * sentence. */
+typedef int backend_open_fn(const struct markov_options *options,
+	const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct markov_facts *facts, void **ret_state, struct error_text *error);
+
+extern const struct backend cpu_backend;
+backend_open_fn cpu_open;
+
+#endif

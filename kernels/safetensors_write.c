@@ -1,0 +1,179 @@
+/* Writing a .safetensors file. Happy path: check the tensors, make the header, write all of it to a
+ * temporary file beside the old one, sync, rename, sync the folder. Whatever fails leaves the old
+ * file as it was. */
+#include "kernels/dtype.h"
+#include "kernels/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LENGTH_BYTES 8
+#define METADATA_KEY "__metadata__"
+
+static int add_tensor(json_t *header, const struct tensor_source *source, uint64_t *offset,
+	struct error_text *error)
+{
+	enum tensor_dtype dtype;
+	unsigned bits = dtype_bits(source->dtype_name, &dtype);
+	uint64_t needed, end;
+	json_t *shape;
+
+	if (bits == 0 || source->dimension_count > SAFETENSORS_DIMENSIONS_MAX ||
+		!dtype_shape_bytes(source->shape, source->dimension_count, bits, &needed) ||
+		needed != source->byte_count ||
+		__builtin_add_overflow(*offset, source->byte_count, &end) || end > INT64_MAX)
+		return error_text_set(error, EINVAL,
+			"tensor '%.100s': %llu bytes don't match its dtype and shape", source->name,
+			(unsigned long long)source->byte_count);
+	if (json_object_get(header, source->name))
+		return error_text_set(
+			error, EINVAL, "tensor '%.100s' is given twice", source->name);
+	shape = json_array();
+	for (unsigned i = 0; i < source->dimension_count; i++)
+		json_array_append_new(shape, json_integer((json_int_t)source->shape[i]));
+	if (json_object_set_new(header, source->name,
+		    json_pack("{s:s, s:o, s:[I, I]}", "dtype", source->dtype_name, "shape", shape,
+			    "data_offsets", (json_int_t)*offset, (json_int_t)end)) < 0)
+		return error_text_set(error, EINVAL,
+			"tensor '%.100s': its name must be UTF-8 and memory must suffice",
+			source->name);
+	*offset = end;
+	return 0;
+}
+
+static int build_header(const struct tensor_source *tensors, size_t tensor_count,
+	const struct metadata_pair *metadata, size_t metadata_count, char **ret_text,
+	struct error_text *error)
+{
+	json_t *header = json_object();
+	uint64_t offset = 0;
+	char *text = NULL;
+	int result = 0;
+
+	if (metadata_count > 0) {
+		json_t *strings = json_object();
+
+		for (size_t i = 0; i < metadata_count; i++)
+			if (json_object_set_new(
+				    strings, metadata[i].key, json_string(metadata[i].value)) < 0)
+				result = error_text_set(error, EINVAL,
+					"metadata '%.100s' must be UTF-8", metadata[i].key);
+		json_object_set_new(header, METADATA_KEY, strings);
+	}
+	for (size_t i = 0; result == 0 && i < tensor_count; i++)
+		result = add_tensor(header, &tensors[i], &offset, error);
+	if (result == 0) {
+		text = json_dumps(header, JSON_COMPACT);
+		if (!text)
+			result = error_text_set(error, ENOMEM, "no memory for the header");
+		else if (strlen(text) > SAFETENSORS_HEADER_BYTES_MAX - LENGTH_BYTES)
+			result = error_text_set(error, E2BIG,
+				"the header is over the limit of %u bytes",
+				SAFETENSORS_HEADER_BYTES_MAX);
+	}
+	json_decref(header);
+	if (result < 0)
+		free(text);
+	else
+		*ret_text = text;
+	return result;
+}
+
+static int write_all(int fd, const void *data, uint64_t byte_count)
+{
+	const char *position = data;
+
+	while (byte_count > 0) {
+		ssize_t written =
+			write(fd, position, byte_count < (1u << 30) ? byte_count : 1u << 30);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return -errno;
+		position += written;
+		byte_count -= (uint64_t)written;
+	}
+	return 0;
+}
+
+/* The data starts on a multiple of 8, as the format asks: the header is filled up with spaces. */
+static int write_file(int fd, const char *header, const struct tensor_source *tensors, size_t count)
+{
+	size_t text_bytes = strlen(header);
+	size_t padding = (8 - text_bytes % 8) % 8;
+	unsigned char length[LENGTH_BYTES];
+	int result;
+
+	for (int i = 0; i < LENGTH_BYTES; i++)
+		length[i] = (unsigned char)((uint64_t)(text_bytes + padding) >> (8 * i));
+	result = write_all(fd, length, sizeof(length));
+	if (result == 0)
+		result = write_all(fd, header, text_bytes);
+	if (result == 0)
+		result = write_all(fd, "        ", padding);
+	for (size_t i = 0; result == 0 && i < count; i++)
+		result = write_all(fd, tensors[i].data, tensors[i].byte_count);
+	if (result == 0 && fsync(fd) < 0)
+		result = -errno;
+	return result;
+}
+
+/* A rename is on the disk only when its folder is. */
+static int sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder =
+		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int result = 0;
+
+	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
+		result = -errno;
+	if (fd >= 0)
+		close(fd);
+	free(folder);
+	return result;
+}
+
+int safetensors_write(const char *path, const struct tensor_source *tensors, size_t tensor_count,
+	const struct metadata_pair *metadata, size_t metadata_count, struct error_text *error)
+{
+	char *temporary = NULL, *header = NULL;
+	int fd = -1, result;
+
+	result = build_header(tensors, tensor_count, metadata, metadata_count, &header, error);
+	if (result < 0)
+		return result;
+	if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
+		temporary = NULL;
+		result = -ENOMEM;
+	} else {
+		fd = mkostemp(temporary, O_CLOEXEC);
+		result = fd < 0 ? -errno : 0;
+	}
+	if (result == 0 && fchmod(fd, 0644) < 0)
+		result = -errno;
+	if (result == 0)
+		result = write_file(fd, header, tensors, tensor_count);
+	if (fd >= 0 && close(fd) < 0 && result == 0)
+		result = -errno;
+	if (result == 0 && rename(temporary, path) < 0)
+		result = -errno;
+	if (result < 0 && fd >= 0)
+		unlink(temporary);
+	if (result == 0)
+		result = sync_folder(path);
+	free(temporary);
+	free(header);
+	if (result < 0)
+		return error_text_set(
+			error, -result, "%.200s: can't be written: %s", path, strerror(-result));
+	return 0;
+}
