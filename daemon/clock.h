@@ -1,0 +1,16 @@
+/* The one clock of the daemon: CLOCK_MONOTONIC in microseconds. Any thread. */
+#ifndef DAEMON_CLOCK_H
+#define DAEMON_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* Defaults, then the file, then the command line, then what they must say together. */
+#include "config.h"
+
+#include "config_file.h"
+#include "limits.h"
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What no single value shows. */
+static int check_together(const struct config *config, struct error_text *error)
+{
+	if (!config->model_path)
+		return error_text_set(error, EINVAL,
+			"there is no model; give --model PATH or [model] path in the configuration "
+			"file");
+	if (config->max_output_bytes < config->max_frame_bytes)
+		return error_text_set(error, EINVAL,
+			"max_output_bytes is %" PRIu64 ", less than max_frame_bytes, %" PRIu32
+			"; the longest reply must fit into it",
+			config->max_output_bytes, config->max_frame_bytes);
+	if (config->max_memory_bytes < config->max_region_bytes)
+		return error_text_set(error, EINVAL,
+			"max_memory_bytes is %" PRIu64 ", less than max_region_bytes, %" PRIu64
+			"; the largest region must fit into it",
+			config->max_memory_bytes, config->max_region_bytes);
+	return 0;
+}
+
+/* Long options with their index in the table as value, beyond every letter. */
+#define LONG_BASE 256
+
+struct command_line {
+	struct option longs[OPTIONS_MAX + 1];
+	char letters[2 + 2 * OPTIONS_MAX];
+};
+
+_Static_assert(LONG_BASE > UCHAR_MAX, "a long option's value is no letter");
+
+static void command_line_init(struct command_line *line)
+{
+	char *letter = line->letters;
+
+	memset(line, 0, sizeof(*line));
+	*letter++ = ':'; /* tell a missing argument from an unknown option, print nothing */
+	for (size_t i = 0; i < options_count; i++) {
+		line->longs[i].name = options[i].name;
+		line->longs[i].has_arg = options[i].argument ? required_argument : no_argument;
+		line->longs[i].val = LONG_BASE + (int)i;
+		if (options[i].letter) {
+			*letter++ = options[i].letter;
+			if (options[i].argument)
+				*letter++ = ':';
+		}
+	}
+}
+
+static const struct option_info *option_of(int value)
+{
+	if (value >= LONG_BASE)
+		return &options[value - LONG_BASE];
+	for (size_t i = 0; i < options_count; i++)
+		if (options[i].letter == value)
+			return &options[i];
+	return NULL;
+}
+
+/* Goes over the command line; `only_first` looks only for what must be known before the file:
+ * --help, --version and --config. 1: answered. */
+static int parse_command_line(
+	int argc, char **argv, bool only_first, struct config *config, struct error_text *error)
+{
+	const size_t config_at = offsetof(struct config, config_path);
+	const struct option_info *option;
+	struct command_line line;
+	struct error_text why;
+	int value, r;
+
+	command_line_init(&line);
+	optind = 0; /* glibc: begin anew, even in the middle of a cluster of letters */
+	opterr = 0;
+	while ((value = getopt_long(argc, argv, line.letters, line.longs, NULL)) != -1) {
+		if (value == '?' && optopt > 0 && optopt < LONG_BASE)
+			return error_text_set(
+				error, EINVAL, "\"-%c\" is no option; see draftd --help", optopt);
+		if (value == '?')
+			return error_text_set(error, EINVAL,
+				"\"%.64s\" is no option; see draftd --help", argv[optind - 1]);
+		if (value == ':')
+			return error_text_set(error, EINVAL,
+				"\"%.64s\" needs a value; see draftd --help", argv[optind - 1]);
+		option = option_of(value);
+		if (option->type == OPTION_HELP) {
+			options_print_help(stdout);
+			return 1;
+		}
+		if (option->type == OPTION_VERSION) {
+			printf("draftd %s\n", DRAFTD_VERSION);
+			return 1;
+		}
+		if (only_first && !(option->type == OPTION_TEXT && option->offset == config_at))
+			continue;
+		r = option_set(option, optarg, config, &why);
+		if (r < 0)
+			return error_text_set(error, -r, "--%s %s", option->name, why.text);
+	}
+	if (optind < argc)
+		return error_text_set(
+			error, EINVAL, "\"%.64s\" is no option; see draftd --help", argv[optind]);
+	return 0;
+}
+
+int config_parse(int argc, char **argv, struct config *ret, struct error_text *error)
+{
+	struct config config = {0};
+	int r;
+
+	r = options_set_defaults(&config);
+	if (r < 0) {
+		error_text_set(error, ENOMEM, "out of memory while reading the settings");
+		goto out;
+	}
+	r = parse_command_line(argc, argv, true, &config, error);
+	if (r != 0)
+		goto out;
+	if (config.config_path) {
+		r = config_file_read(config.config_path, &config, error);
+		if (r < 0)
+			goto out;
+	}
+	r = parse_command_line(argc, argv, false, &config, error);
+	if (r < 0)
+		goto out;
+	r = check_together(&config, error);
+	if (r < 0)
+		goto out;
+	*ret = config;
+	return 0;
+out:
+	config_done(&config);
+	return r;
+}
+
+int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
+	struct error_text *error)
+{
+	struct config config = {0};
+	int r;
+
+	r = config_parse(argc, argv, &config, error);
+	if (r < 0)
+		return r;
+	/* Clients hold the socket open, and a new one would leave them behind. */
+	if (strcmp(config.socket_path, running->socket_path) != 0 ||
+		config.socket_mode != running->socket_mode) {
+		r = error_text_set(error, EINVAL,
+			"[socket] has changed; that needs a restart, a reload keeps the socket as "
+			"it is");
+		config_done(&config);
+		return r;
+	}
+	*ret = config;
+	return 0;
+}
+
+void config_done(struct config *config)
+{
+	free(config->config_path);
+	free(config->socket_path);
+	free(config->model_path);
+	free(config->devices);
+	*config = (struct config){0};
+}

@@ -1,0 +1,58 @@
+/* What the operator asked for: defaults, then the configuration file, then the command line.
+ *
+ * One table (options.h) feeds the file's parser, getopt and --help. Parsed before any thread
+ * exists; a parsed config is a value that owns its strings and is never changed afterwards (a
+ * reload parses a new one). */
+#ifndef DAEMON_CONFIG_H
+#define DAEMON_CONFIG_H
+
+#include "kernels/error_text.h"
+#include "kernels/markov.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config {
+	/* where and what */
+	char *config_path;    /* NULL: none */
+	char *socket_path;    /* --socket; default /run/draftd/draftd.sock */
+	uint32_t socket_mode; /* 0660 */
+	char *model_path;     /* --model; required unless --help, --version */
+	enum markov_backend backend;
+	char *devices;    /* --devices LIST; NULL: the first */
+	uint32_t threads; /* CPU backend; 0: one a usable core */
+	bool has_multiplier, has_soft_cap;
+	float multiplier, soft_cap;
+
+	/* limits; ranges and defaults in limits.h */
+	uint32_t max_rows, max_steps;
+	uint32_t max_connections;
+	uint32_t max_inflight;     /* a connection */
+	uint32_t max_queue;        /* requests waiting, of all connections */
+	uint32_t max_regions;      /* a connection */
+	uint64_t max_region_bytes; /* one region */
+	uint64_t max_memory_bytes; /* all regions of all connections */
+	uint32_t max_frame_bytes;
+	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
+	uint64_t hello_timeout_us;
+	uint64_t drain_timeout_us;
+
+	/* how much to say */
+	int log_level; /* syslog level: 3 error … 7 debug */
+
+	/* actions */
+	bool check_config;
+};
+
+/* Reads the command line, and the file that --config names, into `*ret`. Returns 0; 1 when --help
+ * or --version was answered on stdout and there is nothing to do; -errno with `error` in one
+ * sentence ("FILE:12: …", "--max-rows: …"). */
+int config_parse(int argc, char **argv, struct config *ret, struct error_text *error);
+
+/* The same command line and file again, for a reload. */
+int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
+	struct error_text *error);
+
+void config_done(struct config *config); /* frees the strings; of a zeroed one: nothing */
+
+#endif

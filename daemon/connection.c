@@ -1,0 +1,286 @@
+#include "connection.h"
+
+#include "region.h"
+#include "server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct log_context connection_context(const struct connection *connection)
+{
+	return (struct log_context){
+		.connection = connection->number,
+		.pid = connection->pid,
+		.uid = connection->uid,
+	};
+}
+
+bool connection_reads(const struct connection *connection)
+{
+	return connection->state == CONNECTION_GREETING || connection->state == CONNECTION_OPEN;
+}
+
+void connection_touch(struct connection *connection)
+{
+	if (link_alone(&connection->dirty))
+		link_append(&connection->server->dirty, &connection->dirty);
+}
+
+static void on_poll(uv_poll_t *poll_handle, int status, int events);
+
+/* ---- the end ---- */
+
+static void handle_closed(uv_handle_t *handle)
+{
+	struct connection *connection = handle->data;
+
+	if (--connection->handles == 0)
+		free(connection);
+}
+
+static void abandon_regions(struct connection *connection)
+{
+	while (!link_alone(&connection->regions))
+		region_close(LINK_OWNER(connection->regions.next, struct region, link), NULL);
+}
+
+void connection_close(struct connection *connection, int priority, const char *reason)
+{
+	struct server *server = connection->server;
+	struct log_context context = connection_context(connection);
+
+	if (connection->state == CONNECTION_CLOSED)
+		return;
+	connection->state = CONNECTION_CLOSED;
+	log_line(priority, &context, "closed: %s", reason);
+
+	connection_abandon_calls(connection);
+	abandon_regions(connection);
+	outbox_done(&connection->outbox);
+	frame_reader_done(&connection->reader);
+	server->held_bytes -= connection->reader_bytes;
+	connection->reader_bytes = 0;
+	link_remove(&connection->link);
+	link_remove(&connection->ready);
+	link_remove(&connection->dirty);
+	uv_close((uv_handle_t *)&connection->poll, handle_closed);
+	uv_close((uv_handle_t *)&connection->timer, handle_closed);
+	close(connection->fd);
+	connection->fd = -1;
+	server_connection_closed(server);
+}
+
+static void close_timeout(uv_timer_t *timer)
+{
+	struct connection *connection = timer->data;
+
+	connection_close(connection, LOG_INFO, "did not read the reason why it was closed");
+	server_settle(connection->server);
+}
+
+void connection_begin_closing(struct connection *connection)
+{
+	if (connection->state >= CONNECTION_CLOSING)
+		return;
+	connection->state = CONNECTION_CLOSING;
+	connection_abandon_calls(connection);
+	link_remove(&connection->ready);
+	uv_timer_start(&connection->timer, close_timeout, LIMIT_CLOSE_TIMEOUT_US / 1000, 0);
+	connection_touch(connection);
+}
+
+/* ---- sending ---- */
+
+static void parcel_gone(void *user, const struct parcel *parcel)
+{
+	struct connection *connection = user;
+
+	connection->server->held_bytes -= parcel->held_bytes;
+	connection->held_bytes -= parcel->bulk_bytes;
+	if (parcel->ends_request) {
+		connection->inflight--;
+		connection->server->inflight--;
+	}
+}
+
+void connection_send(struct connection *connection, struct parcel *parcel)
+{
+	if (connection->state == CONNECTION_CLOSED) {
+		parcel_free(parcel);
+		return;
+	}
+	if (!parcel || parcel->head.failed) {
+		parcel_free(parcel);
+		connection_close(connection, LOG_WARNING, "out of memory for a reply");
+		return;
+	}
+	parcel->held_bytes = parcel->head.count + parcel->bulk_bytes;
+	connection->server->held_bytes += parcel->held_bytes;
+	connection->held_bytes += parcel->bulk_bytes;
+	outbox_put(&connection->outbox, parcel);
+	connection_touch(connection);
+}
+
+struct parcel *connection_error_parcel(
+	bool has_id, uint32_t id, enum error_code code, const char *text)
+{
+	struct parcel *parcel = parcel_new();
+
+	if (parcel)
+		message_encode_error(&parcel->head, has_id, id, code, text);
+	return parcel;
+}
+
+/* What a client did wrong is for its own log, unless it ends the connection. What is wrong with the
+ * daemon is logged where it is found, not once a request. */
+void connection_note_error(
+	struct connection *connection, uint32_t id, enum error_code code, const char *text)
+{
+	const struct error_info *info = error_lookup((int)code);
+	struct log_context context = connection_context(connection);
+
+	connection->server->stats.errors[code]++;
+	context.request = id;
+	context.error = info->name;
+	log_line(info->closes_connection && code != ERROR_DEVICE_LOST ? LOG_WARNING : LOG_DEBUG,
+		&context, "%s", text);
+}
+
+void connection_refuse(struct connection *connection, bool has_id, uint32_t id,
+	enum error_code code, const char *text)
+{
+	if (connection->state == CONNECTION_CLOSED)
+		return;
+	connection_note_error(connection, id, code, text);
+	connection_send(connection, connection_error_parcel(has_id, id, code, text));
+	if (error_lookup((int)code)->closes_connection)
+		connection_begin_closing(connection);
+}
+
+void connection_settle(struct connection *connection)
+{
+	const struct server *server = connection->server;
+	int events = 0;
+	int r;
+
+	link_remove(&connection->dirty);
+	if (connection->state == CONNECTION_CLOSED)
+		return;
+	r = outbox_flush(&connection->outbox, connection->fd);
+	if (r < 0 && r != -EAGAIN) {
+		connection_close(connection, LOG_INFO, "the client is gone");
+		return;
+	}
+	if (connection->outbox.bytes > server->config.max_output_bytes ||
+		(connection->outbox.bytes > LIMIT_SPARED_BYTES &&
+			server->held_bytes > server_held_max(server))) {
+		connection_close(connection, LOG_WARNING, "does not read its replies");
+		return;
+	}
+	if (server->draining && connection_reads(connection) && !connection->pending)
+		connection->state = CONNECTION_FINISHING;
+	if (!connection_reads(connection) && !connection->pending && !connection->outbox.bytes) {
+		connection_close(connection, LOG_INFO,
+			connection->state == CONNECTION_CLOSING ? "refused"
+			: server->draining                      ? "drained"
+								: "done");
+		return;
+	}
+
+	if (connection_reads(connection))
+		events |= UV_READABLE;
+	if (connection->outbox.bytes)
+		events |= UV_WRITABLE;
+	if (!events)
+		events = UV_PRIORITIZED; /* never comes, but a poll for it reports a client that is
+					    gone */
+	if (events != connection->poll_events) {
+		connection->poll_events = events;
+		uv_poll_start(&connection->poll, events, on_poll);
+	}
+}
+
+void connection_drain(struct connection *connection, const char *reason)
+{
+	struct parcel *parcel;
+
+	if (!connection_reads(connection))
+		return;
+	parcel = parcel_new();
+	if (parcel)
+		goaway_encode(&parcel->head, reason);
+	connection_send(connection, parcel);
+}
+
+static void on_poll(uv_poll_t *poll_handle, int status, int events)
+{
+	struct connection *connection = poll_handle->data;
+	struct server *server = connection->server;
+
+	if (status < 0 || (events & UV_PRIORITIZED)) {
+		connection_close(connection, LOG_INFO, "the client is gone");
+	} else {
+		if (events & UV_READABLE)
+			connection_receive(connection);
+		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED)
+			connection_touch(connection);
+	}
+	server_settle(server);
+}
+
+/* ---- the beginning ---- */
+
+static void hello_timeout(uv_timer_t *timer)
+{
+	struct connection *connection = timer->data;
+
+	connection_close(connection, LOG_WARNING, "said no hello in time");
+	server_settle(connection->server);
+}
+
+int connection_start(struct server *server, int fd)
+{
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t peer_bytes = sizeof(peer);
+	struct connection *connection;
+	struct log_context context;
+	int r;
+
+	connection = calloc(1, sizeof(*connection));
+	if (!connection) {
+		close(fd);
+		return -ENOMEM;
+	}
+	r = uv_poll_init(server->loop, &connection->poll, fd);
+	if (r < 0) {
+		close(fd);
+		free(connection);
+		return r;
+	}
+	uv_timer_init(server->loop, &connection->timer);
+	connection->poll.data = connection->timer.data = connection;
+	connection->handles = 2;
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes);
+
+	link_init(&connection->ready);
+	link_init(&connection->dirty);
+	link_init(&connection->regions);
+	connection->server = server;
+	connection->number = server->next_connection++;
+	connection->next_region = 1;
+	connection->pid = peer.pid;
+	connection->uid = peer.uid;
+	connection->fd = fd;
+	frame_reader_init(&connection->reader, FRAME_HELLO_BODY_BYTES_MAX);
+	outbox_init(&connection->outbox, parcel_gone, connection);
+	link_append(&server->connections, &connection->link);
+	connection->poll_events = UV_READABLE;
+	uv_poll_start(&connection->poll, UV_READABLE, on_poll);
+	uv_timer_start(
+		&connection->timer, hello_timeout, server->config.hello_timeout_us / 1000, 0);
+	context = connection_context(connection);
+	log_line(LOG_DEBUG, &context, "accepted");
+	return 0;
+}

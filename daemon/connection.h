@@ -1,0 +1,127 @@
+/* One client: its socket, what it sent, what it has in flight, what it has still to read.
+ *
+ * Loop thread. The happy path: accepted, hello, requests and replies, end of the client's stream,
+ * last replies, closed. What else ends it: no hello in time, a frame that breaks the rules (last
+ * words, then closed), replies that nobody reads, a socket that breaks. However it ends, queued
+ * drafts are taken back, running ones are discarded when they come back, and regions go after their
+ * last use. The struct is freed by libuv's last close callback. */
+#ifndef DAEMON_CONNECTION_H
+#define DAEMON_CONNECTION_H
+
+#include "list.h"
+#include "log.h"
+#include "outbox.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+#include "request.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#define CONNECTION_ID_SLOTS 64
+
+struct server;
+
+enum connection_state {
+	CONNECTION_GREETING, /* waits for hello */
+	CONNECTION_OPEN,
+	CONNECTION_FINISHING, /* nothing more is read; what is in flight is answered, then it closes
+			       */
+	CONNECTION_CLOSING,   /* nothing more is read or answered; the last words go out, then it
+				 closes */
+	CONNECTION_CLOSED,    /* waits for libuv's close callbacks */
+};
+
+struct connection {
+	struct link link;  /* the server's connections */
+	struct link ready; /* the server's list of those with frames left to handle */
+	struct link dirty; /* the server's list of those to settle */
+	struct server *server;
+	uint64_t number; /* for the log */
+	pid_t pid;
+	uid_t uid;
+	int fd;
+	enum connection_state state;
+
+	uv_poll_t poll;
+	uv_timer_t timer; /* hello; last words */
+	int poll_events;
+	unsigned handles;
+
+	struct frame_reader reader;
+	uint64_t reader_bytes; /* as charged to the server */
+	struct outbox outbox;
+
+	struct request *by_id[CONNECTION_ID_SLOTS]; /* calls that are not answered */
+	uint32_t pending;                           /* how many */
+	uint32_t inflight;                          /* these, and answers that are not written */
+	uint64_t held_bytes;                        /* of its requests and their bulk replies */
+
+	struct link regions;   /* open */
+	uint32_t region_count; /* open, opening and closing */
+	uint32_t next_region;
+};
+
+/* Takes over an accepted socket. Returns 0 or -errno, then `fd` is closed. */
+int connection_start(struct server *server, int fd);
+
+/* Handles frames that are left in the reader, a turn's worth. */
+void connection_continue(struct connection *connection);
+
+/* Sends what there is to send, and decides what is next: read, wait for the socket, close. */
+void connection_settle(struct connection *connection);
+
+/* Ends it now, whatever is left. `reason` is for the log. */
+void connection_close(struct connection *connection, int priority, const char *reason);
+
+/* The daemon drains: says so, and closes when nothing is in flight. */
+void connection_drain(struct connection *connection, const char *reason);
+
+/* ---- for the methods (gateway) ---- */
+
+/* Puts a frame that an encoder wrote; a NULL parcel, or one whose buffer failed, closes the
+ * connection. */
+void connection_send(struct connection *connection, struct parcel *parcel);
+
+/* An error reply, counted and logged. Codes that end the connection end it. */
+void connection_refuse(struct connection *connection, bool has_id, uint32_t id,
+	enum error_code code, const char *text);
+
+/* Calls that are answered later: found by id, charged for `request->held_bytes`. */
+struct request *connection_find(const struct connection *connection, uint32_t id);
+void connection_add(struct connection *connection, struct request *request);
+
+/* The call is answered by `parcel` (as connection_send()), or by an error; the request is freed.
+ * Its client may be gone. */
+void connection_answer(struct server *server, struct request *request, struct parcel *parcel);
+void connection_answer_error(
+	struct server *server, struct request *request, enum error_code code, const char *text);
+
+struct log_context connection_context(const struct connection *connection);
+
+/* ---- between connection.c, connection_calls.c and connection_receive.c ---- */
+
+bool connection_reads(const struct connection *connection);
+
+/* The socket is readable: receives and handles at most a turn's worth. */
+void connection_receive(struct connection *connection);
+
+/* Has connection_settle() called at the end of the callback. */
+void connection_touch(struct connection *connection);
+
+/* Nothing more is read, and only what is in the outbox goes out, for at most
+ * LIMIT_CLOSE_TIMEOUT_US. */
+void connection_begin_closing(struct connection *connection);
+
+/* Nobody waits for the calls any more. A queued draft is taken back, one that runs comes back
+ * without a connection. */
+void connection_abandon_calls(struct connection *connection);
+
+void connection_note_error(
+	struct connection *connection, uint32_t id, enum error_code code, const char *text);
+struct parcel *connection_error_parcel(
+	bool has_id, uint32_t id, enum error_code code, const char *text);
+
+#endif

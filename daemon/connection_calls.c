@@ -1,0 +1,111 @@
+/* The calls of a connection that are answered later: in its table by id, in its books and the
+ * server's. */
+#include "connection.h"
+
+#include "region.h"
+#include "server.h"
+
+static struct request **id_slot(struct connection *connection, uint32_t id)
+{
+	return &connection->by_id[id % CONNECTION_ID_SLOTS];
+}
+
+struct request *connection_find(const struct connection *connection, uint32_t id)
+{
+	struct request *request = connection->by_id[id % CONNECTION_ID_SLOTS];
+
+	while (request && request->id != id)
+		request = request->next_same_hash;
+	return request;
+}
+
+void connection_add(struct connection *connection, struct request *request)
+{
+	struct request **slot = id_slot(connection, request->id);
+
+	request->connection = connection;
+	request->next_same_hash = *slot;
+	*slot = request;
+	connection->pending++;
+	connection->inflight++;
+	connection->server->inflight++;
+	connection->held_bytes += request->held_bytes;
+	connection->server->held_bytes += request->held_bytes;
+}
+
+/* Takes a call out of the books and frees it. */
+static void end_request(struct server *server, struct request *request)
+{
+	struct connection *connection = request->connection;
+
+	server->held_bytes -= request->held_bytes;
+	if (connection) {
+		struct request **slot = id_slot(connection, request->id);
+
+		while (*slot != request)
+			slot = &(*slot)->next_same_hash;
+		*slot = request->next_same_hash;
+		connection->pending--;
+		connection->held_bytes -= request->held_bytes;
+	}
+	region_unpin(request->draft.base_region);
+	region_unpin(request->draft.logits_region);
+	request_free(request);
+}
+
+void connection_answer(struct server *server, struct request *request, struct parcel *parcel)
+{
+	struct connection *connection = request->connection;
+
+	if (!connection) {
+		parcel_free(parcel);
+		end_request(server, request);
+		return;
+	}
+	end_request(server, request);
+	if (parcel && !parcel->head.failed) {
+		parcel->ends_request = true;
+	} else {
+		connection->inflight--;
+		server->inflight--;
+	}
+	connection_send(connection, parcel);
+}
+
+void connection_answer_error(
+	struct server *server, struct request *request, enum error_code code, const char *text)
+{
+	struct connection *connection = request->connection;
+	struct parcel *parcel = NULL;
+
+	if (connection) {
+		connection_note_error(connection, request->id, code, text);
+		parcel = connection_error_parcel(true, request->id, code, text);
+	}
+	connection_answer(server, request, parcel);
+	/* The device is lost for its other calls, too: each is told so before the end. */
+	if (connection && error_lookup((int)code)->closes_connection &&
+		connection_reads(connection))
+		connection->state = CONNECTION_FINISHING;
+}
+
+void connection_abandon_calls(struct connection *connection)
+{
+	for (unsigned i = 0; i < CONNECTION_ID_SLOTS; i++) {
+		struct request *request = connection->by_id[i];
+
+		connection->by_id[i] = NULL;
+		while (request) {
+			struct request *next = request->next_same_hash;
+
+			request->connection = NULL;
+			if (request->method == METHOD_DRAFT &&
+				engine_cancel(connection->server->engine, request))
+				connection_answer(connection->server, request, NULL);
+			request = next;
+		}
+	}
+	connection->server->inflight -= connection->pending;
+	connection->inflight -= connection->pending;
+	connection->pending = 0;
+}

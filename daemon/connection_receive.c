@@ -1,0 +1,169 @@
+/* From the socket to whole frames: bytes and descriptors into the reader, a turn's worth of frames
+ * to the gateway. */
+#include "connection.h"
+
+#include "gateway.h"
+#include "server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Keeps the server's books about the reader's buffer. A frame for which there is no room can't be
+ * skipped, so that client is closed and told to come again. */
+static void charge_reader(struct connection *connection)
+{
+	struct server *server = connection->server;
+
+	server->held_bytes += connection->reader.capacity;
+	server->held_bytes -= connection->reader_bytes;
+	connection->reader_bytes = connection->reader.capacity;
+	if (connection->reader_bytes > LIMIT_SPARED_BYTES &&
+		server->held_bytes > server_held_max(server) && connection_reads(connection)) {
+		connection_refuse(connection, false, 0, ERROR_RESOURCE_EXHAUSTED,
+			"the daemon holds as much inline data as it may; there is no room for this "
+			"frame");
+		connection_begin_closing(connection);
+	}
+}
+
+static bool hung_up(int fd)
+{
+	struct pollfd poll_fd = {.fd = fd};
+
+	return poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & (POLLHUP | POLLERR));
+}
+
+static void end_of_stream(struct connection *connection)
+{
+	if (hung_up(connection->fd)) {
+		connection_close(connection, LOG_INFO, "the client is gone");
+		return;
+	}
+	connection->state = CONNECTION_FINISHING;
+	uv_timer_stop(&connection->timer);
+	if (connection->reader.end > connection->reader.start) {
+		connection_note_error(
+			connection, 0, ERROR_BAD_FRAME, "the stream ends within a frame");
+		connection_send(connection, connection_error_parcel(false, 0, ERROR_BAD_FRAME,
+						    "the stream ends within a frame"));
+	}
+	connection_touch(connection);
+}
+
+/* One recvmsg(). Returns true when there may be more at once. */
+static bool receive_once(struct connection *connection, size_t *received)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
+	} control;
+	struct iovec vector;
+	struct msghdr message = {
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control.bytes),
+	};
+	int fds[sizeof(control.bytes) / sizeof(int)];
+	unsigned fd_count = 0;
+	uint8_t *at;
+	ssize_t n;
+
+	if (frame_reader_space(&connection->reader, &at, &vector.iov_len) < 0) {
+		connection_close(connection, LOG_WARNING, "out of memory for a frame");
+		return false;
+	}
+	vector.iov_base = at;
+	do
+		n = recvmsg(connection->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EWOULDBLOCK)
+		return false;
+	if (n < 0) {
+		connection_close(connection, LOG_INFO, "the client is gone");
+		return false;
+	}
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header;
+		header = CMSG_NXTHDR(&message, header)) {
+		size_t bytes = header->cmsg_len - CMSG_LEN(0);
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		memcpy(fds + fd_count, CMSG_DATA(header), bytes);
+		fd_count += (unsigned)(bytes / sizeof(int));
+	}
+	if (n == 0) {
+		end_of_stream(connection);
+		return false;
+	}
+	frame_reader_received(&connection->reader, (size_t)n, fds, fd_count,
+		(message.msg_flags & MSG_CTRUNC) != 0);
+	*received += (size_t)n;
+	return (size_t)n == vector.iov_len;
+}
+
+static void refuse_stream(struct connection *connection)
+{
+	char text[MESSAGE_FAULT_BYTES];
+
+	frame_reader_describe(&connection->reader, text, sizeof(text));
+	connection_refuse(connection, false, 0,
+		connection->reader.fault == FRAME_BAD_VERSION ? ERROR_VERSION_MISMATCH
+							      : ERROR_BAD_FRAME,
+		text);
+}
+
+/* Handles whole frames until there are none or the turn is over. True: the turn is over. */
+static bool handle_frames(struct connection *connection, unsigned *handled)
+{
+	struct frame frame;
+	int r = 0;
+
+	while (connection_reads(connection) && *handled < LIMIT_TURN_FRAMES) {
+		r = frame_reader_next(&connection->reader, &frame);
+		if (r <= 0)
+			break;
+		++*handled;
+		gateway_handle(connection, &frame);
+	}
+	if (!connection_reads(connection))
+		return true;
+	if (r < 0) {
+		refuse_stream(connection);
+		return true;
+	}
+	if (*handled < LIMIT_TURN_FRAMES)
+		return false;
+	if (link_alone(&connection->ready))
+		server_more_to_do(connection->server, &connection->ready);
+	return true;
+}
+
+void connection_continue(struct connection *connection)
+{
+	unsigned handled = 0;
+
+	handle_frames(connection, &handled);
+	if (connection->state != CONNECTION_CLOSED)
+		charge_reader(connection);
+}
+
+void connection_receive(struct connection *connection)
+{
+	size_t received = 0;
+	unsigned handled = 0;
+	bool more;
+
+	if (!link_alone(&connection->ready))
+		return; /* what has arrived comes first, in its turn */
+	do {
+		more = receive_once(connection, &received);
+		if (!connection_reads(connection) || handle_frames(connection, &handled))
+			break;
+		charge_reader(connection);
+	} while (more && connection_reads(connection) && received < LIMIT_TURN_BYTES);
+	if (connection->state != CONNECTION_CLOSED)
+		charge_reader(connection);
+}

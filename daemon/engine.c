@@ -1,0 +1,406 @@
+/* One pass of the thread: sleep until there is work, take a launch, gather the rows of its requests
+ * into columns, launch, wait, scatter, hand back. What can fail: a launch (its requests get
+ * INTERNAL) and the device (everything gets DEVICE_LOST, now and later). */
+#include "engine.h"
+
+#include "clock.h"
+#include "scheduler.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct columns { /* of the largest launch; engine thread only */
+	uint32_t *anchors;
+	int64_t *positions, *seeds, *slots;
+	float *temperatures;
+	const void **base;
+	uint64_t *base_strides;
+	void **logits;
+	uint64_t *logits_strides;
+	uint32_t *tokens;
+	uint8_t *flags;
+};
+
+struct engine {
+	struct engine_options options;
+	pthread_t thread;
+	struct columns columns;
+	struct markov_head *head; /* engine thread only */
+	uint64_t generation;      /* engine thread only */
+
+	pthread_mutex_t lock; /* guards what follows, and the state of queued requests */
+	pthread_cond_t work;
+	struct scheduler scheduler;
+	struct link finished;
+	struct error_text reason;
+	struct markov_head *next_head;
+	uint64_t next_generation;
+	uint64_t launched_us; /* 0: no launch under way */
+	bool idle;            /* the thread waits for `work` */
+	bool woken;           /* wake() was called and not yet collected */
+	bool swapped, lost, stop;
+};
+
+static void columns_done(struct columns *columns)
+{
+	free(columns->anchors);
+	free(columns->positions);
+	free(columns->seeds);
+	free(columns->slots);
+	free(columns->temperatures);
+	free(columns->base);
+	free(columns->base_strides);
+	free(columns->logits);
+	free(columns->logits_strides);
+	free(columns->tokens);
+	free(columns->flags);
+	*columns = (struct columns){0};
+}
+
+static int columns_init(struct columns *columns, size_t rows, size_t steps)
+{
+	*columns = (struct columns){
+		.anchors = calloc(rows, sizeof(*columns->anchors)),
+		.positions = calloc(rows, sizeof(*columns->positions)),
+		.seeds = calloc(rows, sizeof(*columns->seeds)),
+		.slots = calloc(rows, sizeof(*columns->slots)),
+		.temperatures = calloc(rows, sizeof(*columns->temperatures)),
+		.base = calloc(rows, sizeof(*columns->base)),
+		.base_strides = calloc(rows, sizeof(*columns->base_strides)),
+		.logits = calloc(rows, sizeof(*columns->logits)),
+		.logits_strides = calloc(rows, sizeof(*columns->logits_strides)),
+		.tokens = calloc(rows * steps, sizeof(*columns->tokens)),
+		.flags = calloc(rows, sizeof(*columns->flags)),
+	};
+	if (columns->anchors && columns->positions && columns->seeds && columns->slots &&
+		columns->temperatures && columns->base && columns->base_strides &&
+		columns->logits && columns->logits_strides && columns->tokens && columns->flags)
+		return 0;
+	columns_done(columns);
+	return -ENOMEM;
+}
+
+static void gather(struct columns *columns, uint32_t at, const struct draft *draft)
+{
+	memcpy(columns->anchors + at, draft->anchors, draft->rows * sizeof(*draft->anchors));
+	memcpy(columns->positions + at, draft->positions, draft->rows * sizeof(*draft->positions));
+	memcpy(columns->seeds + at, draft->seeds, draft->rows * sizeof(*draft->seeds));
+	memcpy(columns->slots + at, draft->slots, draft->rows * sizeof(*draft->slots));
+	memcpy(columns->temperatures + at, draft->temperatures,
+		draft->rows * sizeof(*draft->temperatures));
+	for (uint32_t row = 0; row < draft->rows; row++) {
+		columns->base[at + row] = request_base_at(draft, row);
+		columns->base_strides[at + row] = draft->base.step_stride;
+		columns->logits[at + row] = request_logits_at(draft, row);
+		columns->logits_strides[at + row] = draft->logits.step_stride;
+	}
+}
+
+/* Runs a launch to its end and writes each request's outcome. Returns what the backend said. */
+static int run_launch(
+	struct engine *engine, struct scheduler_batch *batch, struct error_text *error)
+{
+	struct columns *columns = &engine->columns;
+	struct markov_batch launch = {
+		.rows = batch->rows,
+		.steps = batch->steps,
+		.anchors = columns->anchors,
+		.positions = columns->positions,
+		.seeds = columns->seeds,
+		.temperatures = columns->temperatures,
+		.slots = columns->slots,
+		.base = columns->base,
+		.base_strides = columns->base_strides,
+		.logits = columns->logits,
+		.logits_strides = columns->logits_strides,
+		.tokens = columns->tokens,
+		.flags = columns->flags,
+	};
+	uint64_t start_us, device_us;
+	uint32_t at = 0;
+	bool first = true;
+	int r;
+
+	for (struct link *link = batch->requests.next; link != &batch->requests;
+		link = link->next) {
+		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
+
+		gather(columns, at, draft);
+		at += draft->rows;
+	}
+
+	start_us = clock_us();
+	r = markov_launch(engine->head, &launch, error);
+	if (r == 0)
+		r = markov_wait(engine->head, error);
+	device_us = clock_us() - start_us;
+
+	at = 0;
+	for (struct link *link = batch->requests.next; link != &batch->requests;
+		link = link->next) {
+		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
+
+		draft->generation = engine->generation;
+		draft->queue_us = start_us > draft->arrival_us ? start_us - draft->arrival_us : 0;
+		draft->device_us = device_us;
+		draft->launch_rows = first ? batch->rows : 0;
+		draft->error = r == 0 ? ERROR_NONE : r == -EIO ? ERROR_DEVICE_LOST : ERROR_INTERNAL;
+		if (r == 0) {
+			memcpy(draft->tokens, columns->tokens + (size_t)at * draft->steps,
+				(size_t)draft->rows * draft->steps * sizeof(*draft->tokens));
+			memcpy(draft->flags, columns->flags + at,
+				draft->rows * sizeof(*draft->flags));
+		}
+		at += draft->rows;
+		first = false;
+	}
+	return r;
+}
+
+static void finish_all(struct link *requests)
+{
+	for (struct link *link = requests->next; link != requests; link = link->next)
+		LINK_OWNER(link, struct request, queue)->draft.state = REQUEST_DONE;
+}
+
+/* Under the lock: nothing runs any more, so everything that waits is told so. */
+static void lose_device(struct engine *engine)
+{
+	struct link waiting;
+
+	link_init(&waiting);
+	scheduler_take_all(&engine->scheduler, &waiting);
+	for (struct link *link = waiting.next; link != &waiting; link = link->next)
+		LINK_OWNER(link, struct request, queue)->draft.error = ERROR_DEVICE_LOST;
+	finish_all(&waiting);
+	link_splice(&engine->finished, &waiting);
+	engine->lost = true;
+}
+
+/* Tells the loop thread, once until it collects. Under the lock, which is released meanwhile for
+ * the same reason as in unlock_and_wake(). */
+static void wake_loop(struct engine *engine)
+{
+	if (engine->woken)
+		return;
+	engine->woken = true;
+	pthread_mutex_unlock(&engine->lock);
+	engine->options.wake(engine->options.user);
+	pthread_mutex_lock(&engine->lock);
+}
+
+/* Under the lock, which is released meanwhile: closing frees whole tables. */
+static void swap_heads(struct engine *engine)
+{
+	struct markov_head *old = engine->head;
+
+	engine->head = engine->next_head;
+	engine->generation = engine->next_generation;
+	engine->next_head = NULL;
+	pthread_mutex_unlock(&engine->lock);
+	markov_close(old);
+	pthread_mutex_lock(&engine->lock);
+	engine->swapped = true;
+	wake_loop(engine);
+}
+
+/* Sleeps, under the lock, until there is something to do. */
+static void wait_for_work(struct engine *engine)
+{
+	while (!engine->stop && !engine->next_head && !scheduler_depth(&engine->scheduler)) {
+		engine->idle = true;
+		pthread_cond_wait(&engine->work, &engine->lock);
+	}
+	engine->idle = false;
+}
+
+/* Gives the lock back and wakes the thread if it sleeps: in this order, or it would wake only to
+ * wait for the lock. */
+static void unlock_and_wake(struct engine *engine)
+{
+	bool sleeps = engine->idle;
+
+	engine->idle = false;
+	pthread_mutex_unlock(&engine->lock);
+	if (sleeps)
+		pthread_cond_signal(&engine->work);
+}
+
+static void *engine_main(void *user)
+{
+	struct engine *engine = user;
+	struct scheduler_batch batch;
+	struct error_text error;
+	int r;
+
+	pthread_mutex_lock(&engine->lock);
+	while (!engine->stop) {
+		if (engine->next_head)
+			swap_heads(engine);
+		scheduler_take(&engine->scheduler, clock_us(), &batch);
+		if (!link_alone(&batch.expired)) {
+			link_splice(&engine->finished, &batch.expired);
+			wake_loop(engine);
+		}
+		if (link_alone(&batch.requests)) {
+			wait_for_work(engine);
+			continue;
+		}
+		engine->launched_us = clock_us();
+		pthread_mutex_unlock(&engine->lock);
+
+		r = run_launch(engine, &batch, &error);
+
+		pthread_mutex_lock(&engine->lock);
+		engine->launched_us = 0;
+		if (r < 0)
+			engine->reason = error;
+		finish_all(&batch.requests);
+		link_splice(&engine->finished, &batch.requests);
+		if (r == -EIO)
+			lose_device(engine);
+		wake_loop(engine);
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return NULL;
+}
+
+static void engine_free(struct engine *engine)
+{
+	if (!engine)
+		return;
+	markov_close(engine->next_head);
+	markov_close(engine->head);
+	columns_done(&engine->columns);
+	pthread_cond_destroy(&engine->work);
+	pthread_mutex_destroy(&engine->lock);
+	free(engine);
+}
+
+int engine_start(const struct engine_options *options, struct markov_head *head,
+	uint64_t generation, struct engine **ret, struct error_text *error)
+{
+	struct engine *engine;
+	int r;
+
+	engine = calloc(1, sizeof(*engine));
+	if (!engine) {
+		markov_close(head);
+		return error_text_set(error, ENOMEM, "out of memory for the engine");
+	}
+	engine->options = *options;
+	engine->head = head;
+	engine->generation = generation;
+	pthread_mutex_init(&engine->lock, NULL);
+	pthread_cond_init(&engine->work, NULL);
+	scheduler_init(&engine->scheduler, options->max_queue, options->max_rows);
+	link_init(&engine->finished);
+
+	r = columns_init(&engine->columns, options->max_rows, options->max_steps);
+	if (r < 0) {
+		error_text_set(error, ENOMEM, "out of memory for the columns of %u rows",
+			options->max_rows);
+		goto fail;
+	}
+	r = -pthread_create(&engine->thread, NULL, engine_main, engine);
+	if (r < 0) {
+		error_text_set(error, -r, "the engine's thread can't be started: %s", strerror(-r));
+		goto fail;
+	}
+	*ret = engine;
+	return 0;
+fail:
+	engine_free(engine);
+	return r;
+}
+
+int engine_stop(struct engine *engine, struct link *left)
+{
+	struct timespec until;
+	int r;
+
+	pthread_mutex_lock(&engine->lock);
+	engine->stop = true;
+	unlock_and_wake(engine);
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (time_t)(LIMIT_STOP_TIMEOUT_US / 1000000u);
+	r = pthread_timedjoin_np(engine->thread, NULL, &until);
+	if (r)
+		return -r;
+	scheduler_take_all(&engine->scheduler, left);
+	link_splice(left, &engine->finished);
+	engine_free(engine);
+	return 0;
+}
+
+int engine_submit(struct engine *engine, struct request *request)
+{
+	int r;
+
+	pthread_mutex_lock(&engine->lock);
+	r = engine->lost ? -EIO : scheduler_add(&engine->scheduler, request);
+	if (r < 0)
+		pthread_mutex_unlock(&engine->lock);
+	else
+		unlock_and_wake(engine);
+	return r;
+}
+
+bool engine_cancel(struct engine *engine, struct request *request)
+{
+	bool queued;
+
+	pthread_mutex_lock(&engine->lock);
+	queued = request->draft.state == REQUEST_QUEUED;
+	if (queued)
+		scheduler_remove(&engine->scheduler, request);
+	pthread_mutex_unlock(&engine->lock);
+	return queued;
+}
+
+void engine_swap(struct engine *engine, struct markov_head *head, uint64_t generation)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->next_head = head;
+	engine->next_generation = generation;
+	unlock_and_wake(engine);
+}
+
+void engine_collect(struct engine *engine, struct engine_report *ret)
+{
+	link_init(&ret->finished);
+	pthread_mutex_lock(&engine->lock);
+	link_splice(&ret->finished, &engine->finished);
+	ret->swapped = engine->swapped;
+	ret->lost = engine->lost;
+	ret->reason = engine->reason;
+	engine->swapped = false;
+	engine->reason.text[0] = '\0';
+	engine->woken = false;
+	pthread_mutex_unlock(&engine->lock);
+}
+
+uint32_t engine_queue_depth(struct engine *engine)
+{
+	uint32_t depth;
+
+	pthread_mutex_lock(&engine->lock);
+	depth = scheduler_depth(&engine->scheduler);
+	pthread_mutex_unlock(&engine->lock);
+	return depth;
+}
+
+uint64_t engine_launch_age_us(struct engine *engine, uint64_t now_us)
+{
+	uint64_t age;
+
+	pthread_mutex_lock(&engine->lock);
+	age = engine->launched_us && now_us > engine->launched_us ? now_us - engine->launched_us
+								  : 0;
+	pthread_mutex_unlock(&engine->lock);
+	return age;
+}

@@ -1,0 +1,63 @@
+/* The thread that owns the Markov head: takes launches from the scheduler, runs them, hands the
+ * requests back.
+ *
+ * All functions are the loop thread's. The lock inside guards the scheduler and the finished list,
+ * and is the only thing that both threads share. The engine never frees requests. */
+#ifndef DAEMON_ENGINE_H
+#define DAEMON_ENGINE_H
+
+#include "kernels/markov.h"
+#include "request.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine; /* opaque: its lock and thread are nobody else's */
+
+struct engine_options {
+	uint32_t max_queue; /* requests waiting */
+	uint32_t max_rows;
+	uint32_t max_steps;
+	void (*wake)(void *user); /* engine thread: there is something to collect; once until
+				     collected */
+	void *user;
+};
+
+/* Starts the thread on `head`, which it owns from now on (also when this fails). Returns 0 or
+ * -errno. */
+int engine_start(const struct engine_options *options, struct markov_head *head,
+	uint64_t generation, struct engine **ret, struct error_text *error);
+
+/* Finishes the launch under way, ends the thread, closes the head. What was queued or is finished
+ * is moved to `left`. Waits at most LIMIT_STOP_TIMEOUT_US: -ETIMEDOUT means that the device hangs;
+ * then the engine can't be freed. */
+int engine_stop(struct engine *engine, struct link *left);
+
+/* Queues a draft. 0; -ENOBUFS: the queue is full; -EIO: the device is lost. */
+int engine_submit(struct engine *engine, struct request *request);
+
+/* Takes a draft back if it has not been launched: true, it is the caller's again. False: it comes
+ * back as finished. */
+bool engine_cancel(struct engine *engine, struct request *request);
+
+/* Serves from `head` (of the same vocabulary and limits) as `generation`, from the next launch on;
+ * closes the old head. One swap at a time; engine_collect() tells when it is done. */
+void engine_swap(struct engine *engine, struct markov_head *head, uint64_t generation);
+
+struct engine_report {
+	struct link finished; /* requests, DONE: with tokens or with `error` */
+	bool swapped;         /* the swap is done */
+	bool lost;            /* the device is lost: every request comes back with DEVICE_LOST */
+	struct error_text reason; /* of a launch that failed; "" if none did */
+};
+
+/* What has happened since the last call. Never blocks for longer than the lock is held for list
+ * work. */
+void engine_collect(struct engine *engine, struct engine_report *ret);
+
+uint32_t engine_queue_depth(struct engine *engine);
+
+/* How long the launch under way has been running; 0 when there is none. */
+uint64_t engine_launch_age_us(struct engine *engine, uint64_t now_us);
+
+#endif

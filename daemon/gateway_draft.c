@@ -1,0 +1,340 @@
+/* `draft`: from the decoded message to a request in the queue, and from a finished request to its
+ * reply. */
+#include "gateway.h"
+
+#include "clock.h"
+#include "region.h"
+#include "server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The head of a reply around its logits: envelope, keys, times. Each token takes up to 5 bytes,
+ * each flag 1. */
+#define REPLY_HEAD_BYTES_MAX 512
+
+struct sizes {           /* of a request whose rows and steps are within the limits */
+	uint64_t values; /* bytes of rows*K*V values */
+	uint64_t reply_head;
+};
+
+static int check_limits(
+	const struct config *config, const struct draft_call *wire, struct message_fault *fault)
+{
+	if (wire->steps > config->max_steps)
+		return message_refuse(fault, ERROR_TOO_LARGE,
+			"steps is %" PRIu32 ", the most is %" PRIu32, wire->steps,
+			config->max_steps);
+	if (wire->rows > config->max_rows)
+		return message_refuse(fault, ERROR_TOO_LARGE,
+			"rows is %" PRIu32 ", the most is %" PRIu32, wire->rows, config->max_rows);
+	if (wire->has_deadline && wire->deadline_us > LIMIT_DEADLINE_US_MAX)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"deadline_us is %" PRIu64 ", the most is %llu", wire->deadline_us,
+			LIMIT_DEADLINE_US_MAX);
+	return 0;
+}
+
+static int check_inline(const struct config *config, const struct draft_call *wire,
+	const struct sizes *sizes, struct message_fault *fault)
+{
+	if (wire->base.kind == BULK_INLINE && wire->base.byte_count != sizes->values)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"base has %" PRIu64 " bytes, rows*steps*vocab*2 is %" PRIu64,
+			wire->base.byte_count, sizes->values);
+	if (wire->logits.kind == BULK_INLINE &&
+		sizes->values + sizes->reply_head > config->max_frame_bytes)
+		return message_refuse(fault, ERROR_TOO_LARGE,
+			"logits would make a reply of %" PRIu64 " bytes, the most is %" PRIu32
+			"; use a region or fewer rows",
+			sizes->values + sizes->reply_head, config->max_frame_bytes);
+	return 0;
+}
+
+/* Bytes that the request will hold beyond its columns, and whether there is room for them. */
+static int check_held(const struct connection *connection, const struct draft_call *wire,
+	const struct sizes *sizes, struct message_fault *fault)
+{
+	const struct server *server = connection->server;
+	uint64_t reply = wire->logits.kind == BULK_INLINE ? sizes->values : 0;
+	uint64_t base = wire->base.kind == BULK_INLINE ? sizes->values : 0;
+
+	if (connection->held_bytes + reply + base > server_held_max_connection(server))
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"this connection's inline data in flight would be %" PRIu64
+			" bytes, the most is %" PRIu64,
+			connection->held_bytes + reply + base, server_held_max_connection(server));
+	/* The base is there already, in the reader. */
+	if (server->held_bytes + reply > server_held_max(server))
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"the daemon holds as much inline data as it may, %" PRIu64 " bytes",
+			server_held_max(server));
+	return 0;
+}
+
+static int find_region(const struct connection *connection, const char *what,
+	const struct bulk *bulk, struct region **ret, struct message_fault *fault)
+{
+	struct region *region = gateway_region_find(connection, bulk->region);
+
+	if (!region)
+		return message_refuse(fault, ERROR_NOT_FOUND,
+			"%s.region is %" PRIu32 ", this connection has no such region", what,
+			bulk->region);
+	*ret = region;
+	return 0;
+}
+
+/* Base in the frame: a short one was copied behind the columns, a long one stays where it arrived,
+ * moved by one byte if it lies at an odd address. */
+static int place_inline_base(struct connection *connection, const struct draft_call *wire,
+	uint8_t *copy, struct request *request, struct message_fault *fault)
+{
+	struct draft *draft = &request->draft;
+	size_t bytes = wire->base.byte_count;
+	size_t capacity = connection->reader.capacity;
+	size_t offset;
+
+	if (bytes <= LIMIT_COPY_BYTES) {
+		memcpy(copy, wire->base.bytes, bytes);
+		draft->base.at = copy;
+		return 0;
+	}
+	offset = (size_t)(wire->base.bytes - connection->reader.bytes);
+	draft->frame = frame_reader_detach(&connection->reader);
+	if (!draft->frame)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED, "out of memory for base");
+	request->held_bytes += capacity;
+	if ((uintptr_t)(draft->frame + offset) & 1) {
+		memmove(draft->frame + offset - 1, draft->frame + offset, bytes);
+		offset--;
+	}
+	draft->base.at = draft->frame + offset;
+	return 0;
+}
+
+static int place_base(struct connection *connection, const struct draft_call *wire,
+	uint32_t vocab, uint8_t *copy, struct request *request, struct message_fault *fault)
+{
+	struct draft *draft = &request->draft;
+	struct region *region = NULL;
+	int r;
+
+	if (wire->base.kind == BULK_INLINE) {
+		draft->base.step_stride = (uint64_t)vocab * 2;
+		draft->base.row_stride = draft->base.step_stride * wire->steps;
+		return place_inline_base(connection, wire, copy, request, fault);
+	}
+	r = find_region(connection, "base", &wire->base, &region, fault);
+	if (r < 0)
+		return r;
+	r = placement_check(
+		"base", &wire->base, wire->rows - 1, wire->steps, vocab, region->bytes, fault);
+	if (r < 0)
+		return r;
+	draft->base = (struct placement){
+		.at = region->memory + wire->base.offset,
+		.row_stride = wire->base.row_stride,
+		.step_stride = wire->base.step_stride,
+	};
+	draft->base_region = region;
+	region_pin(region);
+	return 0;
+}
+
+/* Logits that go into the reply, in the order of the rows. Padding rows have zeros there: nothing
+ * of the heap leaks. */
+static int place_reply_logits(const struct draft_call *wire, uint32_t vocab,
+	struct request *request, struct message_fault *fault)
+{
+	struct draft *draft = &request->draft;
+	size_t row_bytes = (size_t)wire->steps * vocab * 2;
+
+	draft->reply_logits = malloc(row_bytes * wire->rows);
+	if (!draft->reply_logits)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED, "out of memory for logits");
+	draft->reply_logits_bytes = (uint32_t)(row_bytes * wire->rows);
+	request->held_bytes += draft->reply_logits_bytes;
+	draft->logits = (struct placement){
+		.at = draft->reply_logits,
+		.row_stride = row_bytes,
+		.step_stride = (uint64_t)vocab * 2,
+	};
+	for (uint32_t row = 0; row < wire->rows; row++)
+		if (draft->slots[row] < 0)
+			memset(draft->reply_logits + row * row_bytes, 0, row_bytes);
+	return 0;
+}
+
+static int place_logits(struct connection *connection, const struct draft_call *wire,
+	uint32_t vocab, struct request *request, struct message_fault *fault)
+{
+	struct draft *draft = &request->draft;
+	struct region *region = NULL;
+	int64_t slot_last;
+	int r;
+
+	if (wire->logits.kind == BULK_ABSENT)
+		return 0;
+	if (wire->logits.kind == BULK_INLINE)
+		return place_reply_logits(wire, vocab, request, fault);
+	r = find_region(connection, "logits", &wire->logits, &region, fault);
+	if (r < 0)
+		return r;
+	r = placement_check_slots(
+		&wire->logits, draft->slots, wire->rows, wire->steps, vocab, &slot_last, fault);
+	if (r == -ENOMEM)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED, "out of memory for slots");
+	if (r < 0 || slot_last < 0)
+		return r;
+	r = placement_check("logits", &wire->logits, (uint64_t)slot_last, wire->steps, vocab,
+		region->bytes, fault);
+	if (r < 0)
+		return r;
+	draft->logits = (struct placement){
+		.at = region->memory + wire->logits.offset,
+		.row_stride = wire->logits.row_stride,
+		.step_stride = wire->logits.step_stride,
+	};
+	draft->logits_by_slot = true;
+	draft->logits_region = region;
+	region_pin(region);
+	return 0;
+}
+
+/* Makes the request. On failure nothing is left. */
+static int build(struct connection *connection, uint32_t id, const struct draft_call *wire,
+	struct request **ret, struct message_fault *fault)
+{
+	const struct server *server = connection->server;
+	uint32_t vocab = server->facts.vocab;
+	struct sizes sizes;
+	struct request *request = NULL;
+	uint32_t copy_bytes = 0;
+	uint8_t *copy;
+	int r;
+
+	r = check_limits(&server->config, wire, fault);
+	if (r < 0)
+		return r;
+	sizes.values = (uint64_t)wire->rows * wire->steps * vocab * 2;
+	sizes.reply_head = REPLY_HEAD_BYTES_MAX + (uint64_t)wire->rows * (wire->steps * 5u + 1);
+	r = check_inline(&server->config, wire, &sizes, fault);
+	if (r < 0)
+		return r;
+	r = check_held(connection, wire, &sizes, fault);
+	if (r < 0)
+		return r;
+	if (wire->base.kind == BULK_INLINE && sizes.values <= LIMIT_COPY_BYTES)
+		copy_bytes = (uint32_t)sizes.values;
+
+	request = request_new_draft(id, wire, copy_bytes, &copy);
+	if (!request)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"out of memory for %" PRIu32 " rows", wire->rows);
+	request->draft.arrival_us = clock_us();
+	request->draft.deadline_us =
+		wire->has_deadline ? request->draft.arrival_us + wire->deadline_us : UINT64_MAX;
+
+	/* The base last: until then the message lies in the reader. */
+	r = place_logits(connection, wire, vocab, request, fault);
+	if (r == 0)
+		r = place_base(connection, wire, vocab, copy, request, fault);
+	if (r < 0) {
+		region_unpin(request->draft.base_region);
+		region_unpin(request->draft.logits_region);
+		request_free(request);
+		return r;
+	}
+	*ret = request;
+	return 0;
+}
+
+void gateway_draft(struct connection *connection, const struct message *message)
+{
+	struct server *server = connection->server;
+	struct draft_call wire;
+	struct message_fault fault;
+	struct request *request = NULL;
+	char text[96];
+	int r;
+
+	if (server->draining) {
+		connection_refuse(connection, true, message->id, ERROR_DRAINING,
+			"the daemon is about to stop");
+		return;
+	}
+	r = draft_request_decode(message->params, &wire, &fault);
+	if (r == 0)
+		r = build(connection, message->id, &wire, &request, &fault);
+	if (r < 0) {
+		connection_refuse(connection, true, message->id, fault.code, fault.text);
+		return;
+	}
+	connection_add(connection, request);
+	r = engine_submit(server->engine, request);
+	if (r == -EIO) {
+		connection_answer_error(server, request, ERROR_DEVICE_LOST, "the device is lost");
+	} else if (r < 0) {
+		snprintf(text, sizeof(text), "the queue is full: %" PRIu32 " requests wait",
+			server->config.max_queue);
+		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
+	}
+}
+
+/* ---- the way back ---- */
+
+static const char *outcome_text(enum error_code code)
+{
+	switch (code) {
+	case ERROR_DEADLINE_EXCEEDED:
+		return "deadline_us passed before the launch; nothing was computed";
+	case ERROR_DEVICE_LOST:
+		return "the device is lost; the daemon stops";
+	default:
+		return "the launch failed; the daemon's log has the reason";
+	}
+}
+
+void gateway_draft_done(struct server *server, struct request *request)
+{
+	struct draft *draft = &request->draft;
+	uint64_t total_us = clock_us() - draft->arrival_us;
+	struct draft_answer result;
+	struct parcel *parcel;
+
+	if (draft->error == ERROR_NONE)
+		stats_count_launch(&server->stats, draft, server->facts.max_rows);
+	if (!request->connection) {
+		connection_answer(server, request, NULL);
+		return;
+	}
+	if (draft->error != ERROR_NONE) {
+		connection_answer_error(server, request, draft->error, outcome_text(draft->error));
+		return;
+	}
+	stats_count_draft(&server->stats, draft, total_us);
+	result = (struct draft_answer){
+		.rows = draft->rows,
+		.steps = draft->steps,
+		.tokens = draft->tokens,
+		.flags = draft->flags,
+		.generation = draft->generation,
+		.queue_us = draft->queue_us,
+		.device_us = draft->device_us,
+		.total_us = total_us,
+		.has_logits = draft->reply_logits != NULL,
+		.logits_bytes = draft->reply_logits_bytes,
+	};
+	parcel = parcel_new();
+	if (parcel) {
+		draft_reply_encode(&parcel->head, request->id, &result);
+		parcel->bulk = draft->reply_logits;
+		parcel->bulk_bytes = draft->reply_logits_bytes;
+		draft->reply_logits = NULL;
+	}
+	connection_answer(server, request, parcel);
+}

@@ -1,0 +1,188 @@
+/* `region_open`, `region_import`, `region_close`: calls that are answered when a worker has mapped
+ * or unmapped. */
+#include "gateway.h"
+
+#include "log.h"
+#include "region.h"
+#include "server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct region *gateway_region_find(const struct connection *connection, uint32_t id)
+{
+	for (struct link *link = connection->regions.next; link != &connection->regions;
+		link = link->next) {
+		struct region *region = LINK_OWNER(link, struct region, link);
+
+		if (region->id == id)
+			return region;
+	}
+	return NULL;
+}
+
+static struct server *server_of(const struct region *region)
+{
+	return LINK_OWNER(region->pool, struct server, regions);
+}
+
+/* The memory of a closed region is gone. */
+static void region_closed(struct region *region)
+{
+	struct server *server = server_of(region);
+	struct request *request = region->waiting;
+	struct connection *connection;
+	struct parcel *parcel;
+
+	if (!request)
+		return;
+	connection = request->connection;
+	parcel = connection ? parcel_new() : NULL;
+	if (parcel)
+		message_encode_empty_reply(&parcel->head, request->id);
+	if (connection)
+		connection->region_count--;
+	connection_answer(server, request, parcel);
+	server_settle(server);
+}
+
+static struct parcel *opened_parcel(struct region *region, uint32_t id)
+{
+	struct parcel *parcel = parcel_new();
+	struct region_reply reply = {
+		.region = region->id,
+		.has_memory = !region->imported,
+		.bytes = region->bytes,
+		.memory = REGION_HOST,
+		.device = {.at = "", .bytes = 0},
+	};
+
+	if (!parcel)
+		return NULL;
+	region_reply_encode(&parcel->head, id, &reply);
+	parcel->fd = region->fd;
+	region->fd = -1;
+	return parcel;
+}
+
+/* A region is mapped, or it could not be. Its client may be gone. */
+static void region_opened(struct region *region)
+{
+	struct server *server = server_of(region);
+	struct request *request = region->waiting;
+	struct connection *connection = request->connection;
+
+	region->waiting = NULL;
+	if (region->fault.code == ERROR_INTERNAL)
+		log_error("a region can't be made: %s", region->fault.text);
+	if (region->fault.code != ERROR_NONE) {
+		if (connection)
+			connection->region_count--;
+		connection_answer_error(server, request, region->fault.code, region->fault.text);
+	} else if (!connection) {
+		connection_answer(server, request, NULL);
+		region_close(region, NULL);
+	} else {
+		link_append(&connection->regions, &region->link);
+		connection_answer(server, request, opened_parcel(region, request->id));
+	}
+	server_settle(server);
+}
+
+static int check_region(const struct connection *connection, const struct region_request *wire,
+	struct message_fault *fault)
+{
+	const struct config *config = &connection->server->config;
+
+	if (wire->memory == REGION_DEVICE)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"memory is \"device\", the %s backend works on \"host\" memory only",
+			connection->server->facts.backend);
+	if (wire->has_device)
+		return message_refuse(
+			fault, ERROR_BAD_REQUEST, "device names a device, but memory is \"host\"");
+	if (wire->bytes > config->max_region_bytes)
+		return message_refuse(fault, ERROR_TOO_LARGE,
+			"bytes is %" PRIu64 ", the most is %" PRIu64, wire->bytes,
+			config->max_region_bytes);
+	if (connection->region_count >= config->max_regions)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"this connection has %" PRIu32 " regions, the most is %" PRIu32,
+			connection->region_count, config->max_regions);
+	return 0;
+}
+
+void gateway_region_open(struct connection *connection, const struct message *message, int fd)
+{
+	struct server *server = connection->server;
+	struct region_request wire;
+	struct message_fault fault;
+	struct request *request;
+	char text[128];
+	int r;
+
+	r = region_request_decode(message->params, &wire, &fault);
+	if (r == 0)
+		r = check_region(connection, &wire, &fault);
+	if (r == 0 && server->draining)
+		r = message_refuse(&fault, ERROR_DRAINING, "the daemon is about to stop");
+	if (r < 0) {
+		connection_refuse(connection, true, message->id, fault.code, fault.text);
+		goto close_fd;
+	}
+	request = request_new(message->id, message->method);
+	if (!request) {
+		connection_refuse(
+			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+		goto close_fd;
+	}
+	connection_add(connection, request);
+	r = region_start(&server->regions, connection->next_region, wire.bytes, fd, request,
+		region_opened, region_closed);
+	if (r < 0) {
+		snprintf(text, sizeof(text),
+			"bytes is %" PRIu64 ", all regions together have %" PRIu64
+			" of at most %" PRIu64,
+			wire.bytes, server->regions.bytes, server->regions.bytes_max);
+		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED,
+			r == -ENOBUFS ? text : "out of memory");
+		return;
+	}
+	connection->next_region++;
+	connection->region_count++;
+	return;
+close_fd:
+	if (fd >= 0)
+		close(fd);
+}
+
+void gateway_region_close(struct connection *connection, const struct message *message)
+{
+	struct message_fault fault;
+	struct request *request;
+	struct region *region = NULL;
+	uint32_t id;
+	int r;
+
+	r = region_close_decode(message->params, &id, &fault);
+	if (r == 0) {
+		region = gateway_region_find(connection, id);
+		if (!region)
+			r = message_refuse(&fault, ERROR_NOT_FOUND,
+				"region is %" PRIu32 ", this connection has no such region", id);
+	}
+	if (r < 0) {
+		connection_refuse(connection, true, message->id, fault.code, fault.text);
+		return;
+	}
+	request = request_new(message->id, message->method);
+	if (!request) {
+		connection_refuse(
+			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+		return;
+	}
+	connection_add(connection, request);
+	region_close(region, request);
+}

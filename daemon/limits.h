@@ -1,0 +1,77 @@
+/* Every amount that a client or an operator can choose, with its default and its bounds. Tests try
+ * each at N and N + 1. */
+#ifndef DAEMON_LIMITS_H
+#define DAEMON_LIMITS_H
+
+/* rows of a batch; K of a block. A request may not have more of either. */
+#define LIMIT_ROWS_DEFAULT  64
+#define LIMIT_ROWS_MAX      1024
+#define LIMIT_STEPS_DEFAULT 8
+#define LIMIT_STEPS_MAX     16
+
+#define LIMIT_CONNECTIONS_DEFAULT 1024
+#define LIMIT_CONNECTIONS_MAX     65536
+
+/* requests of one connection whose reply is not written yet; requests of all connections that wait
+ */
+#define LIMIT_INFLIGHT_DEFAULT 64
+#define LIMIT_INFLIGHT_MAX     4096
+#define LIMIT_QUEUE_DEFAULT    4096
+#define LIMIT_QUEUE_MAX        65536
+
+#define LIMIT_REGIONS_DEFAULT      16
+#define LIMIT_REGIONS_MAX          1024
+#define LIMIT_REGION_BYTES_DEFAULT (1ull << 30)
+#define LIMIT_REGION_BYTES_MAX     (1ull << 40)
+#define LIMIT_MEMORY_BYTES_DEFAULT (8ull << 30) /* regions of all connections */
+#define LIMIT_MEMORY_BYTES_MAX     (1ull << 44)
+
+#define LIMIT_FRAME_BYTES_MIN      (64u << 10)
+#define LIMIT_FRAME_BYTES_DEFAULT  (64u << 20)
+#define LIMIT_FRAME_BYTES_MAX      (1u << 30)
+#define LIMIT_OUTPUT_BYTES_DEFAULT (256ull << 20) /* unread replies of one connection */
+#define LIMIT_OUTPUT_BYTES_MAX     (1ull << 36)
+
+#define LIMIT_HELLO_TIMEOUT_US_DEFAULT 5000000ull
+#define LIMIT_DRAIN_TIMEOUT_US_DEFAULT 10000000ull
+#define LIMIT_TIMEOUT_US_MAX           3600000000ull
+#define LIMIT_DEADLINE_US_MAX          3600000000ull /* deadline_us of a request: an hour */
+
+/* Memory held for inline logits, columns, unread replies and unfinished frames: of one connection's
+ * requests, and of everything together. Each is a base plus so many times max_frame_bytes. */
+#define LIMIT_HELD_BYTES_CONNECTION  (1ull << 20)
+#define LIMIT_HELD_FRAMES_CONNECTION 4
+#define LIMIT_HELD_BYTES_TOTAL       (256ull << 20)
+#define LIMIT_HELD_FRAMES_TOTAL      16
+
+/* Unread or unfinished bytes for which nobody is closed when all is used. */
+#define LIMIT_SPARED_BYTES (64u << 10)
+
+/* Inline base up to this is copied, a longer one keeps its frame. */
+#define LIMIT_COPY_BYTES (64u << 10)
+
+/* What one client gets in one turn of the loop before the others have theirs. */
+#define LIMIT_TURN_FRAMES       16
+#define LIMIT_TURN_BYTES        (256u << 10) /* received */
+#define LIMIT_TURN_OUTPUT_BYTES (1u << 20)
+#define LIMIT_TURN_ACCEPTS      16
+
+/* Launches in a row that priority 1 may lead while priority 0 waits. */
+#define LIMIT_PRIORITY_LAUNCHES 4
+
+#define LIMIT_BACKLOG 4096
+
+/* How long things may take: to read the last words before being closed, to wait when the process
+ * ran out of descriptors, for a launch until it counts as a hang, for the last launch at the exit.
+ */
+#define LIMIT_CLOSE_TIMEOUT_US 1000000ull
+#define LIMIT_ACCEPT_RETRY_US  100000ull
+#define LIMIT_LAUNCH_US        30000000ull
+#define LIMIT_STOP_TIMEOUT_US  5000000ull
+
+#define LIMIT_THREADS_MAX       1024
+#define LIMIT_CONFIG_LINE_BYTES 4096
+#define LIMIT_CONFIG_FILE_BYTES (1 << 20)
+#define LIMIT_SOCKET_PATH_BYTES 107 /* sun_path less its NUL */
+
+#endif

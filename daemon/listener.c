@@ -1,0 +1,201 @@
+#include "listener.h"
+
+#include "limits.h"
+#include "notify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int fail_errno(struct error_text *error, const char *what, const char *path)
+{
+	int code = errno;
+
+	return error_text_set(error, code, "%s %s: %s", what, path, strerror(code));
+}
+
+/* True when `fd` is the file that now has this name: the holder of a lock removes the file at its
+ * end, and then a lock on the old file means nothing. */
+static bool is_file_at(int fd, const char *path)
+{
+	struct stat opened, named;
+
+	return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 &&
+	       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+static int lock_path(struct listener *listener, struct error_text *error)
+{
+	int fd;
+
+	for (;;) {
+		fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0 && errno == ENOENT)
+			return error_text_set(error, ENOENT,
+				"the socket's folder does not exist: %s; make it, or choose "
+				"another --socket",
+				listener->path);
+		if (fd < 0)
+			return fail_errno(error,
+				"the socket's lock file can't be made:", listener->lock_path);
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			int code = errno;
+
+			close(fd);
+			if (code != EWOULDBLOCK) {
+				errno = code;
+				return fail_errno(error, "the socket's lock file can't be locked:",
+					listener->lock_path);
+			}
+			return error_text_set(error, EADDRINUSE,
+				"another draftd serves %s; stop it, or choose another --socket",
+				listener->path);
+		}
+		if (is_file_at(fd, listener->lock_path))
+			break;
+		close(fd);
+	}
+	listener->lock_fd = fd;
+	return 0;
+}
+
+static struct sockaddr_un address_of(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	memcpy(address.sun_path, path, strlen(path)); /* its length was checked */
+	return address;
+}
+
+/* Whether somebody listens at the path, who then does not use our lock. */
+static int probe(const char *path, bool *ret_live)
+{
+	struct sockaddr_un address = address_of(path);
+	int fd, r;
+
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	r = connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
+	close(fd);
+	*ret_live = r != ECONNREFUSED && r != ENOENT;
+	return 0;
+}
+
+static int remove_leftover(struct listener *listener, struct error_text *error)
+{
+	struct stat file;
+	bool live = false;
+	int r;
+
+	if (lstat(listener->path, &file) < 0)
+		return errno == ENOENT
+			       ? 0
+			       : fail_errno(error,
+					 "the socket's path can't be looked at:", listener->path);
+	if (!S_ISSOCK(file.st_mode))
+		return error_text_set(error, EEXIST,
+			"%s exists and is no socket; remove it, or choose another --socket",
+			listener->path);
+	r = probe(listener->path, &live);
+	if (r < 0)
+		return error_text_set(error, -r, "no socket can be made: %s", strerror(-r));
+	if (live)
+		return error_text_set(error, EADDRINUSE,
+			"another program listens on %s; stop it, or choose another --socket",
+			listener->path);
+	if (unlink(listener->path) < 0 && errno != ENOENT)
+		return fail_errno(error, "a leftover socket can't be removed:", listener->path);
+	return 0;
+}
+
+int listener_claim(struct listener *listener, const char *path, struct error_text *error)
+{
+	int r;
+
+	*listener = (struct listener){.fd = -1, .lock_fd = -1};
+	r = notify_inherited_socket(&listener->fd, error);
+	if (r < 0)
+		return r;
+	if (listener->fd >= 0) {
+		listener->inherited = true;
+		if (fcntl(listener->fd, F_SETFL, O_NONBLOCK) < 0 ||
+			fcntl(listener->fd, F_SETFD, FD_CLOEXEC) < 0)
+			return error_text_set(error, errno,
+				"the inherited socket can't be set up: %s", strerror(errno));
+		return 0;
+	}
+	if (strlen(path) > LIMIT_SOCKET_PATH_BYTES)
+		return error_text_set(error, ENAMETOOLONG,
+			"the socket's path has %zu bytes, the most is %d; choose a shorter "
+			"--socket",
+			strlen(path), LIMIT_SOCKET_PATH_BYTES);
+	listener->path = strdup(path);
+	if (!listener->path || asprintf(&listener->lock_path, "%s.lock", path) < 0) {
+		listener->lock_path = NULL;
+		return error_text_set(error, ENOMEM, "out of memory");
+	}
+	r = lock_path(listener, error);
+	if (r == 0)
+		r = remove_leftover(listener, error);
+	return r;
+}
+
+int listener_open(struct listener *listener, uint32_t mode, struct error_text *error)
+{
+	struct sockaddr_un address;
+	struct stat file;
+	mode_t old_mask;
+	int r;
+
+	if (listener->inherited)
+		return 0;
+	address = address_of(listener->path);
+	listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (listener->fd < 0)
+		return error_text_set(error, errno, "no socket can be made: %s", strerror(errno));
+	/* The mask, not chmod: there is no moment at which the file is more open than it should be.
+	 */
+	old_mask = umask((mode_t)(~mode & 0777));
+	r = bind(listener->fd, (const struct sockaddr *)&address, sizeof(address));
+	umask(old_mask);
+	if (r < 0)
+		return fail_errno(error, "the socket can't be bound to", listener->path);
+	if (lstat(listener->path, &file) < 0)
+		return fail_errno(error, "the socket was removed at once:", listener->path);
+	listener->device = file.st_dev;
+	listener->inode = file.st_ino;
+	listener->bound = true;
+	if (listen(listener->fd, LIMIT_BACKLOG) < 0)
+		return fail_errno(error, "can't listen on", listener->path);
+	return 0;
+}
+
+void listener_close(struct listener *listener)
+{
+	struct stat file;
+
+	if (listener->bound && lstat(listener->path, &file) == 0 &&
+		file.st_dev == listener->device && file.st_ino == listener->inode)
+		unlink(listener->path);
+	listener->bound = false;
+	if (listener->fd >= 0)
+		close(listener->fd);
+	listener->fd = -1;
+	if (listener->lock_fd >= 0) {
+		unlink(listener->lock_path);
+		close(listener->lock_fd);
+	}
+	listener->lock_fd = -1;
+	free(listener->lock_path);
+	listener->lock_path = NULL;
+	free(listener->path);
+	listener->path = NULL;
+}

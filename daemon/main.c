@@ -1,0 +1,153 @@
+/* draftd: reads its settings, checks what can be checked, loads and tests the model, listens, says
+ * that it is ready, turns the loop. What fails before READY is one sentence on the log and exit
+ * status 1, and nothing is left behind. */
+#include "config.h"
+#include "listener.h"
+#include "log.h"
+#include "model.h"
+#include "notify.h"
+#include "server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* A load of many seconds, said in one message, must not run into the service manager's start
+ * timeout. */
+#define LOAD_EXTENSION_US 30000000u
+
+/* The lock file to remove when a signal ends the start; later the loop handles signals. */
+static const char *lock_to_remove;
+
+static void stop_while_starting(int number)
+{
+	(void)number;
+	if (lock_to_remove)
+		unlink(lock_to_remove);
+	_exit(EXIT_SUCCESS);
+}
+
+static void handle_early_signals(void)
+{
+	struct sigaction stop = {.sa_handler = stop_while_starting};
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+	sigaction(SIGTERM, &stop, NULL);
+	sigaction(SIGINT, &stop, NULL);
+	sigaction(SIGHUP, &ignore, NULL); /* there is nothing to reload yet */
+	sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* A connection takes one descriptor; the soft limit is for programs that use select(). */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		log_warning("the limit of open files can't be raised: %s", strerror(errno));
+}
+
+static void show_progress(void *user, const char *what, double done)
+{
+	(void)user;
+	notify_status("Starting: %s, %d%%", what, (int)(done * 100));
+	notify_extend_timeout(LOAD_EXTENSION_US);
+}
+
+static void announce(const struct server *server)
+{
+	const struct markov_facts *facts = &server->facts;
+
+	log_notice("%s", facts->choice);
+	log_notice("model %s: vocabulary %" PRIu32 ", rank %" PRIu32 ", target vocabulary %" PRIu32
+		   ", up to %" PRIu32 " rows of %" PRIu32 " steps, %" PRIu64 " MiB of tables",
+		server->model_name, facts->vocab, facts->rank, facts->target_vocab, facts->max_rows,
+		facts->max_steps, facts->table_bytes >> 20);
+	if (server->listener.inherited)
+		log_notice("ready on the socket that the service manager passed");
+	else
+		log_notice("ready on %s", server->listener.path);
+}
+
+/* Everything between the settings and the loop. */
+static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
+	char **argv, struct listener *listener, struct error_text *error)
+{
+	struct model model = {0};
+	int r;
+
+	r = listener_claim(listener, config->socket_path, error);
+	if (r < 0)
+		return r;
+	lock_to_remove = listener->lock_path;
+	r = model_load(config, show_progress, NULL, &model, error);
+	if (r < 0)
+		return r;
+	r = listener_open(listener, config->socket_mode, error);
+	if (r < 0) {
+		markov_close(model.head);
+		return r;
+	}
+	r = server_start(server, loop, config, argc, argv, &model, error);
+	if (r < 0)
+		return r;
+	return server_listen(server, listener, error);
+}
+
+int main(int argc, char **argv)
+{
+	static struct server server; /* its counters are too large for the stack's taste */
+	struct listener listener = {.fd = -1, .lock_fd = -1};
+	struct config config = {0};
+	struct error_text error;
+	uv_loop_t loop;
+	int r;
+
+	log_init(LOG_INFO);
+	r = config_parse(argc, argv, &config, &error);
+	if (r != 0) {
+		if (r < 0)
+			log_error("%s", error.text);
+		return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
+	log_set_level(config.log_level);
+	if (config.check_config) {
+		puts("configuration ok");
+		config_done(&config);
+		return EXIT_SUCCESS;
+	}
+
+	handle_early_signals();
+	raise_descriptor_limit();
+	r = uv_loop_init(&loop);
+	if (r < 0) {
+		log_error("the event loop can't be made: %s", uv_strerror(r));
+		config_done(&config);
+		return EXIT_FAILURE;
+	}
+	r = start(&server, &loop, &config, argc, argv, &listener, &error);
+	if (r < 0) {
+		log_error("%s", error.text);
+		lock_to_remove = NULL;
+		listener_close(&listener);
+		config_done(&config);
+		uv_loop_close(&loop);
+		return EXIT_FAILURE;
+	}
+	announce(&server);
+	notify_status("Serving %s on %s", server.model_name, server.facts.backend);
+	notify_ready();
+
+	r = server_run(&server);
+	uv_loop_close(&loop);
+	log_notice("stopped");
+	return r;
+}

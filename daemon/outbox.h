@@ -1,0 +1,51 @@
+/* What a connection still has to send: frames in order, some with bulk bytes behind their head or a
+ * descriptor on their first byte. Loop thread. The outbox owns what it was given until it is sent
+ * or dropped. Never blocks. */
+#ifndef DAEMON_OUTBOX_H
+#define DAEMON_OUTBOX_H
+
+#include "list.h"
+#include "proto/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct parcel { /* a frame to send */
+	struct link link;
+	struct wire_buffer head; /* the frame, or what comes before `bulk` */
+	uint8_t *bulk;           /* malloc'd, or NULL */
+	size_t bulk_bytes;
+	size_t sent;         /* bytes of both */
+	int fd;              /* rides on the first byte, closed when sent; -1: none */
+	uint64_t held_bytes; /* for the owner's books: what is given back when the parcel is gone */
+	bool ends_request;   /* a request in flight ends with it */
+};
+
+struct outbox {
+	struct link parcels;
+	size_t bytes; /* not sent yet */
+	void (*gone)(
+		void *user, const struct parcel *parcel); /* sent or dropped, about to be freed */
+	void *user;
+};
+
+/* An empty parcel, or NULL without memory. */
+struct parcel *parcel_new(void);
+void parcel_free(struct parcel *parcel); /* NULL is fine */
+
+void outbox_init(
+	struct outbox *outbox, void (*gone)(void *user, const struct parcel *parcel), void *user);
+
+/* Drops everything. */
+void outbox_done(struct outbox *outbox);
+
+/* Puts a parcel, whose head is complete, at the end. */
+void outbox_put(struct outbox *outbox, struct parcel *parcel);
+
+/* Sends what the socket takes, but not much more than LIMIT_TURN_OUTPUT_BYTES. Returns 0 when all
+ * is sent, -EAGAIN when there is more to send once the socket is writable, or -errno when it is
+ * broken. */
+int outbox_flush(struct outbox *outbox, int fd);
+
+#endif

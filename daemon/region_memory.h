@@ -1,0 +1,22 @@
+/* The memory of a region: a memfd that this process maps. Blocking (the kernel may have to find and
+ * clear pages), so called by worker threads; no shared state. */
+#ifndef DAEMON_REGION_MEMORY_H
+#define DAEMON_REGION_MEMORY_H
+
+#include "proto/message.h"
+
+#include <stdint.h>
+
+/* Makes a memfd of `bytes`, sealed in its size, backed by pages and mapped. The caller owns both
+ * results. Returns 0, or -EBADMSG with RESOURCE_EXHAUSTED in `fault`. */
+int region_memory_create(
+	uint64_t bytes, uint8_t **ret_memory, int *ret_fd, struct message_fault *fault);
+
+/* Maps the first `bytes` of a client's descriptor, which stays the caller's, if that can't turn
+ * into a fault later: a memfd that can't shrink, of ordinary pages, writable, long enough, and
+ * backed. Returns 0, or -EBADMSG with the reason. */
+int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct message_fault *fault);
+
+void region_memory_release(uint8_t *memory, uint64_t bytes); /* NULL is fine */
+
+#endif

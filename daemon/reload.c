@@ -1,0 +1,192 @@
+/* Serving another model without a restart: the configuration is read again, a worker loads and
+ * tests the model beside the old one, the engine swaps between two launches. Whatever fails before
+ * the swap changes nothing: the old model serves on, the log says why, and the client that asked
+ * gets an error. Settings that clients rely on since hello, and the socket, stay. */
+#include "connection.h"
+#include "log.h"
+#include "notify.h"
+#include "server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reload {
+	struct server *server;
+	struct request *request; /* to be answered, or NULL: a signal asked */
+	struct config config;
+	struct model model;
+	struct error_text error;
+	int result;
+	struct markov_facts facts;
+	uv_work_t work;
+};
+
+static void reload_free(struct reload *reload)
+{
+	config_done(&reload->config);
+	free(reload);
+}
+
+static void answer(
+	struct server *server, struct request *request, enum error_code code, const char *text)
+{
+	struct parcel *parcel = NULL;
+
+	if (!request)
+		return;
+	if (code != ERROR_NONE) {
+		connection_answer_error(server, request, code, text);
+		return;
+	}
+	if (request->connection)
+		parcel = parcel_new();
+	if (parcel)
+		message_encode_empty_reply(&parcel->head, request->id);
+	connection_answer(server, request, parcel);
+}
+
+/* The client is told that, the operator why: the sentence may name a path. */
+static void refuse(struct server *server, struct request *request, const char *why)
+{
+	server->stats.reloads_failed++;
+	log_error("reload refused, the old model serves on: %s", why);
+	answer(server, request, ERROR_INTERNAL,
+		"the reload was refused; the daemon's log has the reason");
+	if (!server->draining)
+		notify_ready();
+}
+
+static int check_changes(
+	const struct config *old, const struct config *new, struct error_text *error)
+{
+	const struct {
+		const char *name;
+		uint64_t old, new;
+	} fixed[] = {
+		{"max_rows", old->max_rows, new->max_rows},
+		{"max_steps", old->max_steps, new->max_steps},
+		{"max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
+		{"max_inflight", old->max_inflight, new->max_inflight},
+		{"max_queue", old->max_queue, new->max_queue},
+		{"max_regions", old->max_regions, new->max_regions},
+		{"max_region_bytes", old->max_region_bytes, new->max_region_bytes},
+	};
+
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+		if (fixed[i].old != fixed[i].new)
+			return error_text_set(error, EINVAL,
+				"%s is %" PRIu64 " and would become %" PRIu64
+				"; that needs a restart",
+				fixed[i].name, fixed[i].old, fixed[i].new);
+	return 0;
+}
+
+static void load_work(uv_work_t *work)
+{
+	struct reload *reload = LINK_OWNER(work, struct reload, work);
+
+	reload->result = model_load(&reload->config, NULL, NULL, &reload->model, &reload->error);
+	if (reload->result < 0)
+		return;
+	reload->facts = *markov_facts(reload->model.head);
+	if (reload->facts.vocab != reload->server->facts.vocab) {
+		reload->result = error_text_set(&reload->error, EINVAL,
+			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
+			"; that needs a restart",
+			reload->facts.vocab, reload->server->facts.vocab);
+		markov_close(reload->model.head);
+		reload->model.head = NULL;
+	}
+}
+
+static void load_done(uv_work_t *work, int status)
+{
+	struct reload *reload = LINK_OWNER(work, struct reload, work);
+	struct server *server = reload->server;
+
+	(void)status; /* never cancelled */
+	if (reload->result < 0) {
+		server->reload = NULL;
+		refuse(server, reload->request, reload->error.text);
+		reload_free(reload);
+	} else {
+		engine_swap(server->engine, reload->model.head, server->generation + 1);
+	}
+	server_settle(server);
+}
+
+void reload_swapped(struct server *server)
+{
+	struct reload *reload = server->reload;
+
+	server->reload = NULL;
+	server->generation++;
+	server->stats.reloads++;
+	server->facts = reload->facts;
+	memcpy(server->model_name, reload->model.name, sizeof(server->model_name));
+	config_done(&server->config);
+	server->config = reload->config;
+	reload->config = (struct config){0};
+	server->regions.bytes_max = server->config.max_memory_bytes;
+	log_set_level(server->config.log_level);
+	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
+		server->generation);
+	notify_ready();
+	notify_status("Serving %s on %s", server->model_name, server->facts.backend);
+	answer(server, reload->request, ERROR_NONE, NULL);
+	reload_free(reload);
+}
+
+void reload_drained(struct server *server)
+{
+	if (!server->reload)
+		return;
+	answer(server, server->reload->request, ERROR_DRAINING, "the daemon is about to stop");
+	server->reload->request = NULL;
+}
+
+void reload_abandoned(struct server *server)
+{
+	if (!server->reload)
+		return;
+	reload_free(server->reload);
+	server->reload = NULL;
+}
+
+void server_reload(struct server *server, struct request *request)
+{
+	struct error_text error;
+	struct reload *reload;
+	int r;
+
+	if (server->reload) {
+		log_warning("a reload is under way; another one was asked for and is not done");
+		answer(server, request, ERROR_RESOURCE_EXHAUSTED, "a reload is under way");
+		return;
+	}
+	if (server->draining) {
+		answer(server, request, ERROR_DRAINING, "the daemon is about to stop");
+		return;
+	}
+	notify_reloading();
+	reload = calloc(1, sizeof(*reload));
+	if (!reload) {
+		refuse(server, request, "out of memory");
+		return;
+	}
+	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &error);
+	if (r == 0)
+		r = check_changes(&server->config, &reload->config, &error);
+	if (r != 0) {
+		refuse(server, request, error.text);
+		reload_free(reload);
+		return;
+	}
+	reload->server = server;
+	reload->request = request;
+	server->reload = reload;
+	log_notice("reloading");
+	uv_queue_work(server->loop, &reload->work, load_work, load_done);
+}

@@ -1,0 +1,87 @@
+#include "request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct request *request_new(uint32_t id, enum method method)
+{
+	struct request *request = calloc(1, sizeof(*request));
+
+	if (!request)
+		return NULL;
+	link_init(&request->queue);
+	request->id = id;
+	request->method = method;
+	return request;
+}
+
+struct request *request_new_draft(
+	uint32_t id, const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy)
+{
+	size_t rows = wire->rows;
+	size_t tokens = rows * wire->steps;
+	size_t bytes;
+	struct request *request;
+	struct draft *draft;
+	uint8_t *at;
+
+	/* Widest columns first, so that each is aligned. */
+	bytes = sizeof(*request) + rows * (3 * sizeof(int64_t) + sizeof(uint32_t) + sizeof(float)) +
+		tokens * sizeof(uint32_t) + copy_bytes + rows;
+	request = malloc(bytes);
+	if (!request)
+		return NULL;
+	memset(request, 0, sizeof(*request));
+	link_init(&request->queue);
+	request->id = id;
+	request->method = METHOD_DRAFT;
+	request->held_bytes = bytes;
+
+	draft = &request->draft;
+	draft->rows = wire->rows;
+	draft->steps = wire->steps;
+	draft->priority = wire->priority;
+	at = (uint8_t *)(request + 1);
+	draft->positions = (int64_t *)(void *)at;
+	draft->seeds = draft->positions + rows;
+	draft->slots = draft->seeds + rows;
+	draft->anchors = (uint32_t *)(void *)(draft->slots + rows);
+	draft->temperatures = (float *)(void *)(draft->anchors + rows);
+	draft->tokens = (uint32_t *)(void *)(draft->temperatures + rows);
+	*ret_copy = (uint8_t *)(draft->tokens + tokens);
+	draft->flags = *ret_copy + copy_bytes;
+
+	wire_column_i64(&wire->positions, draft->positions);
+	wire_column_i64(&wire->seeds, draft->seeds);
+	wire_column_u32(&wire->anchors, draft->anchors);
+	wire_column_f32(&wire->temperatures, draft->temperatures);
+	if (wire->has_slots)
+		wire_column_i64(&wire->slots, draft->slots);
+	else
+		for (size_t row = 0; row < rows; row++)
+			draft->slots[row] = (int64_t)row;
+	return request;
+}
+
+void request_free(struct request *request)
+{
+	if (!request)
+		return;
+	free(request->draft.frame);
+	free(request->draft.reply_logits);
+	free(request);
+}
+
+const void *request_base_at(const struct draft *draft, uint32_t row)
+{
+	return draft->base.at + row * draft->base.row_stride;
+}
+
+void *request_logits_at(const struct draft *draft, uint32_t row)
+{
+	uint64_t place = draft->logits_by_slot ? (uint64_t)draft->slots[row] : row;
+
+	if (!draft->logits.at || draft->slots[row] < 0)
+		return NULL;
+	return draft->logits.at + place * draft->logits.row_stride;
+}

@@ -1,0 +1,85 @@
+/* A request that is answered later: a draft on its way through queue and device, or a call that
+ * waits for something (a region to be made or given up, a reload).
+ *
+ * Made and freed by the loop thread. A draft belongs to the engine from engine_submit() until it
+ * comes back through engine_collect() or engine_cancel(); meanwhile the loop thread touches only
+ * `connection`, `id`, `method` and the link of the connection's table. A draft owns its columns,
+ * its frame and its reply's logits, and pins its regions, until its reply is queued. */
+#ifndef DAEMON_REQUEST_H
+#define DAEMON_REQUEST_H
+
+#include "list.h"
+#include "placement.h"
+#include "proto/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct connection;
+struct region;
+
+enum request_state {  /* changes under the engine's lock only */
+	REQUEST_IDLE, /* not with the engine */
+	REQUEST_QUEUED,
+	REQUEST_RUNNING,
+	REQUEST_DONE,
+};
+
+struct draft {
+	uint32_t rows, steps;
+	uint32_t priority; /* 0 or 1 */
+	uint64_t arrival_us;
+	uint64_t deadline_us; /* on the daemon's clock; UINT64_MAX: none */
+	uint64_t sequence;    /* of arrival in the queue; the scheduler's */
+	enum request_state state;
+
+	/* columns of `rows`, in the request's own allocation */
+	uint32_t *anchors;
+	int64_t *positions, *seeds, *slots;
+	float *temperatures;
+	struct placement base, logits; /* logits.at NULL: none wanted */
+	bool logits_by_slot; /* a row's logits lie at its slot (region), else at its row (reply) */
+
+	/* what they lie in; each may be NULL */
+	struct region *base_region, *logits_region;
+	uint8_t *frame; /* malloc'd: the buffer of a frame whose inline base is used in place */
+	uint8_t *reply_logits; /* malloc'd */
+	uint32_t reply_logits_bytes;
+
+	/* the outcome, written by the engine */
+	enum error_code error;
+	uint32_t *tokens; /* [rows*steps] */
+	uint8_t *flags;   /* [rows] */
+	uint64_t generation;
+	uint64_t queue_us, device_us;
+	uint32_t launch_rows; /* of the first request of a launch: rows of all its requests; else 0
+			       */
+};
+
+struct request {
+	struct link queue;              /* the scheduler's, a batch's or the finished list */
+	struct request *next_same_hash; /* the connection's table */
+	struct connection *connection;  /* loop thread only; NULL once the client is gone */
+	uint32_t id;
+	enum method method;
+	uint64_t held_bytes; /* charged to the connection and the server */
+	struct draft draft;  /* METHOD_DRAFT only */
+};
+
+/* A call other than a draft. NULL without memory. */
+struct request *request_new(uint32_t id, enum method method);
+
+/* A draft with room for its columns, and for `copy_bytes` of base logits behind them, at
+ * `*ret_copy` (even). The columns of `wire` are read out; rows are known to be within the limits.
+ * Everything else is zero. NULL without memory. */
+struct request *request_new_draft(
+	uint32_t id, const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy);
+
+/* Frees the request with its buffers; its regions must be unpinned. NULL is fine. */
+void request_free(struct request *request);
+
+/* Where row `row` has its step-0 logits: to be read; to be written, or NULL. */
+const void *request_base_at(const struct draft *draft, uint32_t row);
+void *request_logits_at(const struct draft *draft, uint32_t row);
+
+#endif

@@ -1,0 +1,343 @@
+#include "server.h"
+
+#include "clock.h"
+#include "connection.h"
+#include "gateway.h"
+#include "log.h"
+#include "notify.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t server_held_max(const struct server *server)
+{
+	return LIMIT_HELD_BYTES_TOTAL +
+	       LIMIT_HELD_FRAMES_TOTAL * (uint64_t)server->config.max_frame_bytes;
+}
+
+uint64_t server_held_max_connection(const struct server *server)
+{
+	return LIMIT_HELD_BYTES_CONNECTION +
+	       LIMIT_HELD_FRAMES_CONNECTION * (uint64_t)server->config.max_frame_bytes;
+}
+
+void server_gauges(struct server *server, struct gauges *ret)
+{
+	*ret = (struct gauges){
+		.now_us = clock_us(),
+		.generation = server->generation,
+		.draining = server->draining,
+		.model = server->model_name,
+		.facts = &server->facts,
+		.connections = server->connection_count,
+		.inflight = server->inflight,
+		.queue_depth = engine_queue_depth(server->engine),
+		.queue_max = server->config.max_queue,
+		.regions = server->regions.count,
+		.region_bytes = server->regions.bytes,
+		.held_bytes = server->held_bytes,
+	};
+}
+
+/* ---- turns ---- */
+
+void server_settle(struct server *server)
+{
+	struct link *link;
+
+	while ((link = link_pop(&server->dirty)))
+		connection_settle(LINK_OWNER(link, struct connection, dirty));
+}
+
+static void on_more(uv_idle_t *idle)
+{
+	struct server *server = idle->data;
+	struct link now;
+	struct link *link;
+
+	/* Those that have still more to do put themselves behind, into the next turn. */
+	link_init(&now);
+	link_splice(&now, &server->ready);
+	while ((link = link_pop(&now)))
+		connection_continue(LINK_OWNER(link, struct connection, ready));
+	server_settle(server);
+	if (link_alone(&server->ready))
+		uv_idle_stop(idle);
+}
+
+void server_more_to_do(struct server *server, struct link *ready)
+{
+	link_append(&server->ready, ready);
+	uv_idle_start(&server->more, on_more);
+}
+
+/* ---- stopping ---- */
+
+static void close_handle(void *handle)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+/* Nobody is connected any more: closes what keeps the loop turning. What workers still do for
+ * regions, it waits for. */
+static void stop(struct server *server)
+{
+	if (server->stopped)
+		return;
+	server->stopped = true;
+	server_stop_accepting(server);
+	close_handle(&server->more);
+	close_handle(&server->on_terminate);
+	close_handle(&server->on_interrupt);
+	close_handle(&server->on_hangup);
+	close_handle(&server->watchdog);
+	close_handle(&server->drain_timer);
+	close_handle(&server->finished);
+	/* A model that is being loaded is not needed any more, and its loading can't be
+	 * interrupted. */
+	if (server->reload)
+		uv_stop(server->loop);
+}
+
+void server_connection_closed(struct server *server)
+{
+	server->connection_count--;
+	if (server->draining && !server->connection_count)
+		stop(server);
+	else
+		server_resume_accepting(server);
+}
+
+static void close_all(struct server *server, const char *reason)
+{
+	while (!link_alone(&server->connections))
+		connection_close(LINK_OWNER(server->connections.next, struct connection, link),
+			LOG_WARNING, reason);
+}
+
+static void drain_timeout(uv_timer_t *timer)
+{
+	struct server *server = timer->data;
+
+	log_warning("drain_timeout is over; %" PRIu32 " connections are closed with work in flight",
+		server->connection_count);
+	close_all(server, "drain_timeout is over");
+}
+
+void server_drain(struct server *server, const char *reason)
+{
+	struct link *next;
+
+	if (server->draining)
+		return;
+	log_notice("draining: %s", reason);
+	notify_stopping();
+	notify_status("Draining: %s", reason);
+	server->draining = true;
+	server_stop_accepting(server);
+	reload_drained(server);
+	uv_timer_start(
+		&server->drain_timer, drain_timeout, server->config.drain_timeout_us / 1000, 0);
+	for (struct link *link = server->connections.next; link != &server->connections;
+		link = next) {
+		next = link->next;
+		connection_drain(LINK_OWNER(link, struct connection, link), reason);
+	}
+	if (!server->connection_count)
+		stop(server);
+}
+
+static void on_stop_signal(uv_signal_t *handle, int number)
+{
+	struct server *server = handle->data;
+
+	if (!server->draining) {
+		server_drain(server, number == SIGTERM ? "SIGTERM" : "SIGINT");
+		server_settle(server);
+		return;
+	}
+	log_warning("a second signal: stopping now, %" PRIu32 " requests are dropped",
+		server->inflight);
+	server->exit_code = EXIT_FAILURE;
+	close_all(server, "stopped by a second signal");
+	stop(server);
+}
+
+static void on_hangup(uv_signal_t *handle, int number)
+{
+	(void)number;
+	server_reload(handle->data, NULL);
+}
+
+/* ---- the engine's news ---- */
+
+static void lose_device(struct server *server, const char *reason)
+{
+	if (server->lost)
+		return;
+	server->lost = true;
+	server->exit_code = EXIT_FAILURE;
+	log_error("the device is lost: %s; stopping", reason);
+	server_drain(server, "the device is lost");
+}
+
+static void on_finished(uv_async_t *async)
+{
+	struct server *server = async->data;
+	struct engine_report report;
+	struct link *link;
+
+	engine_collect(server->engine, &report);
+	if (report.swapped)
+		reload_swapped(server);
+	if (report.reason.text[0] && !report.lost)
+		log_error("a launch failed: %s", report.reason.text);
+	while ((link = link_pop(&report.finished)))
+		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
+	if (report.lost)
+		lose_device(server, report.reason.text);
+	server_settle(server);
+}
+
+static void wake(void *user)
+{
+	struct server *server = user;
+
+	uv_async_send(&server->finished);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+	struct server *server = timer->data;
+	uint64_t age_us = engine_launch_age_us(server->engine, clock_us());
+
+	if (age_us <= LIMIT_LAUNCH_US)
+		notify_watchdog();
+	else
+		log_error("a launch has been running for %" PRIu64 " s; the watchdog is not fed",
+			age_us / 1000000);
+}
+
+/* ---- beginning and end ---- */
+
+static void start_signal(
+	struct server *server, uv_signal_t *handle, int number, uv_signal_cb callback)
+{
+	uv_signal_init(server->loop, handle);
+	handle->data = server;
+	uv_signal_start(handle, callback, number);
+}
+
+static void no_work(uv_work_t *work)
+{
+	(void)work;
+}
+
+static void no_work_done(uv_work_t *work, int status)
+{
+	(void)status;
+	free(work);
+}
+
+/* libuv starts its worker threads with the first work and aborts if it can't: better now than under
+ * a client. */
+static int start_workers(struct server *server)
+{
+	uv_work_t *work = malloc(sizeof(*work));
+
+	if (!work)
+		return -ENOMEM;
+	return uv_queue_work(server->loop, work, no_work, no_work_done);
+}
+
+int server_start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
+	char **argv, struct model *model, struct error_text *error)
+{
+	struct engine_options options;
+	uint64_t watchdog_us = notify_watchdog_interval_us();
+	int r;
+
+	*server = (struct server){
+		.loop = loop,
+		.config = *config,
+		.argc = argc,
+		.argv = argv,
+		.facts = *markov_facts(model->head),
+		.generation = 1,
+		.next_connection = 1,
+		.listener = {.fd = -1, .lock_fd = -1},
+		.regions = {.loop = loop, .bytes_max = config->max_memory_bytes},
+	};
+	*config = (struct config){0};
+	memcpy(server->model_name, model->name, sizeof(server->model_name));
+	link_init(&server->connections);
+	link_init(&server->ready);
+	link_init(&server->dirty);
+	server->stats.started_us = clock_us();
+
+	options = (struct engine_options){
+		.max_queue = server->config.max_queue,
+		.max_rows = server->config.max_rows,
+		.max_steps = server->config.max_steps,
+		.wake = wake,
+		.user = server,
+	};
+	uv_async_init(loop, &server->finished, on_finished);
+	server->finished.data = server;
+	r = engine_start(&options, model->head, server->generation, &server->engine, error);
+	model->head = NULL;
+	if (r < 0)
+		goto fail;
+	r = start_workers(server);
+	if (r < 0) {
+		error_text_set(error, ENOMEM, "out of memory for the worker threads");
+		goto fail;
+	}
+	uv_idle_init(loop, &server->more);
+	uv_timer_init(loop, &server->drain_timer);
+	uv_timer_init(loop, &server->watchdog);
+	server->more.data = server->drain_timer.data = server->watchdog.data = server;
+	start_signal(server, &server->on_terminate, SIGTERM, on_stop_signal);
+	start_signal(server, &server->on_interrupt, SIGINT, on_stop_signal);
+	start_signal(server, &server->on_hangup, SIGHUP, on_hangup);
+	if (watchdog_us) {
+		uint64_t interval_ms = watchdog_us / 1000 ? watchdog_us / 1000 : 1;
+
+		uv_timer_start(&server->watchdog, on_watchdog, 0, interval_ms);
+	}
+	return 0;
+fail:
+	config_done(&server->config);
+	return r;
+}
+
+int server_run(struct server *server)
+{
+	struct link left;
+	struct link *link;
+	int exit_code;
+
+	uv_run(server->loop, UV_RUN_DEFAULT);
+	if (server->reload && uv_loop_alive(server->loop)) {
+		log_notice("stopped; a reload was under way");
+		_exit(server->exit_code);
+	}
+
+	link_init(&left);
+	if (engine_stop(server->engine, &left) < 0) {
+		log_error("the last launch does not end; leaving without it");
+		_exit(EXIT_FAILURE);
+	}
+	while ((link = link_pop(&left)))
+		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
+	reload_abandoned(server);
+	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests pinned */
+	exit_code = server->exit_code;
+	config_done(&server->config);
+	return exit_code;
+}

@@ -1,0 +1,101 @@
+/* The daemon as a whole, seen from the loop thread: connections, limits, what is shared between
+ * them, and the ways it ends.
+ *
+ * One struct, owned by main, touched by the loop thread only. Every callback of libuv that may have
+ * put something into an outbox ends with server_settle(). */
+#ifndef DAEMON_SERVER_H
+#define DAEMON_SERVER_H
+
+#include "config.h"
+#include "engine.h"
+#include "list.h"
+#include "listener.h"
+#include "model.h"
+#include "region.h"
+#include "stats.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct reload;
+
+struct server {
+	uv_loop_t *loop;
+	struct config config; /* owned */
+	int argc;             /* to be read again by a reload */
+	char **argv;
+
+	struct engine *engine;
+	struct markov_facts facts; /* of what is served */
+	char model_name[MODEL_NAME_BYTES];
+	uint64_t generation;
+	struct reload *reload; /* under way, or NULL */
+
+	struct listener listener;
+	uv_poll_t listen_poll;
+	uv_timer_t accept_timer;
+	bool accepting, accept_paused;
+
+	struct link connections;
+	struct link ready; /* with frames left to handle in the next turn */
+	struct link dirty; /* to settle at the end of this callback */
+	uv_idle_t more;    /* runs while `ready` is not empty */
+	uint32_t connection_count;
+	uint64_t next_connection;
+
+	struct region_pool regions;
+	uint32_t inflight;
+	uint64_t held_bytes; /* inline data, columns, unread replies, unfinished frames */
+	struct stats stats;
+
+	uv_async_t finished; /* the engine has something to collect */
+	uv_signal_t on_terminate, on_interrupt, on_hangup;
+	uv_timer_t watchdog, drain_timer;
+	bool draining, stopped, lost;
+	int exit_code;
+};
+
+/* Sets up everything but the listener, and starts the engine on `model`, which it owns from now on
+ * (also on failure, as it does `config`). Returns 0 or -errno with `error`. */
+int server_start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
+	char **argv, struct model *model, struct error_text *error);
+
+/* Accepts on the listener from now on. */
+int server_listen(struct server *server, struct listener *listener, struct error_text *error);
+
+void server_resume_accepting(struct server *server); /* a descriptor may be free again */
+void server_stop_accepting(struct server *server);   /* for good; removes the socket file */
+
+/* Turns the loop until the daemon has stopped, frees everything, returns the exit status. */
+int server_run(struct server *server);
+
+/* Stops accepting, says goaway, finishes what is in flight for at most drain_timeout_us, then
+ * stops. */
+void server_drain(struct server *server, const char *reason);
+
+/* reload.c: loads configuration and model beside the old and swaps. `request` (or NULL: asked by a
+ * signal) is answered. */
+void server_reload(struct server *server, struct request *request);
+void reload_swapped(struct server *server);   /* the engine serves from the new head */
+void reload_drained(struct server *server);   /* nobody needs to wait for it */
+void reload_abandoned(struct server *server); /* the engine is gone with it */
+
+/* ---- for connections ---- */
+
+/* The most bytes that may be held: for all, and for one connection's requests. */
+uint64_t server_held_max(const struct server *server);
+uint64_t server_held_max_connection(const struct server *server);
+
+/* Sends what was put into outboxes. */
+void server_settle(struct server *server);
+
+/* Calls connection_continue() for the owner of `ready` in the next turn. */
+void server_more_to_do(struct server *server, struct link *ready);
+
+/* One connection less. */
+void server_connection_closed(struct server *server);
+
+void server_gauges(struct server *server, struct gauges *ret);
+
+#endif

@@ -1,0 +1,426 @@
+/* The engine on a backend that the test holds in its hands: a launch ends when the test says so,
+ * with what the test says. (This file stands in for kernels/markov.c in this program; the real one
+ * runs in the integration tests. A lost device and a launch that is caught in the middle can't be
+ * had from the CPU.) */
+#include "daemon/engine.h"
+#include "daemon/limits.h"
+
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+
+Suite *engine_suite(void);
+
+#define MAX_ROWS  4
+#define MAX_QUEUE 6
+#define STEPS     2
+
+struct markov_head {
+	int number;
+	bool closed;
+};
+
+static sem_t launched, may_end; /* a launch has begun; it may end */
+static int result;              /* of the next launch */
+static uint32_t last_rows, last_steps;
+static int last_head;
+static struct markov_head heads[2];
+
+int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct markov_head **ret, struct error_text *error)
+{
+	(void)options, (void)checkpoint, (void)progress, (void)user, (void)ret;
+	return error_text_set(error, ENOSYS, "not in this program");
+}
+
+void markov_close(struct markov_head *head)
+{
+	if (head)
+		head->closed = true;
+}
+
+const struct markov_facts *markov_facts(const struct markov_head *head)
+{
+	static const struct markov_facts facts;
+
+	(void)head;
+	return &facts;
+}
+
+/* A token says where its row came from and which step it is. */
+int markov_launch(
+	struct markov_head *head, const struct markov_batch *batch, struct error_text *error)
+{
+	ck_assert(!head->closed);
+	last_head = head->number;
+	last_rows = batch->rows;
+	last_steps = batch->steps;
+	sem_post(&launched);
+	sem_wait(&may_end);
+	if (result < 0)
+		return error_text_set(error, -result, "as the test wanted");
+	for (uint32_t row = 0; row < batch->rows; row++) {
+		for (uint32_t step = 0; step < batch->steps; step++)
+			batch->tokens[row * batch->steps + step] = batch->anchors[row] * 10 + step;
+		batch->flags[row] = (uint8_t)batch->anchors[row];
+	}
+	return 0;
+}
+
+int markov_wait(struct markov_head *head, struct error_text *error)
+{
+	(void)head, (void)error;
+	return 0;
+}
+
+static struct engine *engine;
+static sem_t woken;
+static struct link got;
+
+static void wake(void *user)
+{
+	(void)user;
+	sem_post(&woken);
+}
+
+static void setup(void)
+{
+	const struct engine_options options = {
+		.max_queue = MAX_QUEUE, .max_rows = MAX_ROWS, .max_steps = STEPS, .wake = wake};
+	struct error_text error;
+
+	sem_init(&launched, 0, 0);
+	sem_init(&may_end, 0, 0);
+	sem_init(&woken, 0, 0);
+	link_init(&got);
+	result = 0;
+	heads[0] = (struct markov_head){.number = 0};
+	heads[1] = (struct markov_head){.number = 1};
+	ck_assert_int_eq(engine_start(&options, &heads[0], 1, &engine, &error), 0);
+}
+
+static void free_all(struct link *list)
+{
+	struct link *link;
+
+	while ((link = link_pop(list)))
+		request_free(LINK_OWNER(link, struct request, queue));
+}
+
+static void teardown(void)
+{
+	struct link left;
+
+	link_init(&left);
+	ck_assert_int_eq(engine_stop(engine, &left), 0);
+	free_all(&left);
+	free_all(&got);
+}
+
+/* Rows with anchors id*10, id*10 + 1, … */
+static struct request *make(uint32_t id, uint32_t rows, uint32_t steps)
+{
+	struct draft_call wire = {.rows = rows, .steps = steps};
+	uint8_t *copy;
+	struct request *request = request_new_draft(id, &wire, 0, &copy);
+
+	ck_assert_ptr_nonnull(request);
+	request->draft.deadline_us = UINT64_MAX;
+	for (uint32_t row = 0; row < rows; row++) {
+		request->draft.anchors[row] = id * 10 + row;
+		request->draft.positions[row] = request->draft.seeds[row] = 0;
+		request->draft.temperatures[row] = 0;
+	}
+	return request;
+}
+
+static struct request *submit(uint32_t id, uint32_t rows, uint32_t steps)
+{
+	struct request *request = make(id, rows, steps);
+
+	ck_assert_int_eq(engine_submit(engine, request), 0);
+	return request;
+}
+
+static void let_end(void)
+{
+	sem_post(&may_end);
+}
+
+/* Collects until `count` requests have come back in this call. */
+static struct engine_report collect(unsigned count)
+{
+	struct engine_report all = {0};
+
+	while (count) {
+		struct engine_report report;
+		struct link *link;
+
+		sem_wait(&woken);
+		engine_collect(engine, &report);
+		all.lost = report.lost;
+		if (report.reason.text[0])
+			all.reason = report.reason;
+		all.swapped |= report.swapped;
+		while ((link = link_pop(&report.finished))) {
+			ck_assert_uint_gt(count, 0);
+			count--;
+			link_append(&got, link);
+		}
+	}
+	return all;
+}
+
+static void check_tokens(const struct request *request)
+{
+	const struct draft *draft = &request->draft;
+
+	ck_assert_int_eq(draft->state, REQUEST_DONE);
+	ck_assert_int_eq(draft->error, ERROR_NONE);
+	for (uint32_t row = 0; row < draft->rows; row++) {
+		ck_assert_uint_eq(draft->flags[row], (request->id * 10 + row) & 0xff);
+		for (uint32_t step = 0; step < draft->steps; step++)
+			ck_assert_uint_eq(draft->tokens[row * draft->steps + step],
+				(request->id * 10 + row) * 10 + step);
+	}
+}
+
+START_TEST(a_draft_comes_back_with_its_tokens)
+{
+	struct request *request = submit(7, 3, STEPS);
+
+	sem_wait(&launched);
+	let_end();
+	collect(1);
+	check_tokens(request);
+	ck_assert_uint_eq(request->draft.generation, 1);
+	ck_assert_uint_eq(request->draft.launch_rows, 3);
+	ck_assert_uint_eq(last_steps, STEPS);
+}
+END_TEST
+
+/* While one launch runs, others gather; the next takes all that fit, each with its own rows. */
+START_TEST(a_busy_device_lets_requests_gather)
+{
+	struct request *a = submit(1, 1, STEPS), *b, *c, *d;
+
+	sem_wait(&launched);
+	b = submit(2, 2, STEPS);
+	c = submit(3, 2, STEPS);
+	d = submit(4, 1, STEPS);
+	ck_assert_uint_eq(engine_queue_depth(engine), 3);
+	let_end();
+	sem_wait(&launched);
+	ck_assert_uint_eq(last_rows, 4);
+	let_end();
+	sem_wait(&launched);
+	ck_assert_uint_eq(last_rows, 1);
+	let_end();
+	collect(4);
+	check_tokens(a);
+	check_tokens(b);
+	check_tokens(c);
+	check_tokens(d);
+	ck_assert_uint_eq(b->draft.launch_rows, 4);
+	ck_assert_uint_eq(c->draft.launch_rows, 0); /* counted once */
+}
+END_TEST
+
+START_TEST(cancel_takes_back_what_waits_and_nothing_else)
+{
+	struct request *running = submit(1, 1, STEPS), *waiting;
+
+	sem_wait(&launched);
+	waiting = submit(2, 1, STEPS);
+	ck_assert(!engine_cancel(engine, running));
+	ck_assert(engine_cancel(engine, waiting));
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+	let_end();
+	collect(1);
+	check_tokens(running);
+	ck_assert(!engine_cancel(engine, running)); /* done */
+	request_free(waiting);
+	/* The thread went to sleep with nothing to do and still hears the next one. */
+	submit(3, 1, STEPS);
+	sem_wait(&launched);
+	let_end();
+	collect(1);
+}
+END_TEST
+
+START_TEST(submit_and_cancel_race)
+{
+	unsigned running = 0;
+
+	for (unsigned i = 0; i < 500; i++) {
+		struct request *request = submit(1, 1, STEPS);
+
+		if (engine_cancel(engine, request)) {
+			request_free(request);
+		} else {
+			running++;
+			let_end();
+			collect(1);
+			check_tokens(request);
+		}
+	}
+	ck_assert_uint_le(running, 500);
+	submit(2, 1, STEPS);
+	let_end();
+	collect(1);
+}
+END_TEST
+
+START_TEST(max_queue_and_one_more)
+{
+	struct request *surplus = make(99, 1, STEPS);
+
+	submit(1, 4, STEPS);
+	sem_wait(&launched);
+	for (uint32_t i = 0; i < MAX_QUEUE; i++)
+		submit(10 + i, 4, STEPS);
+	ck_assert_int_eq(engine_submit(engine, surplus), -ENOBUFS);
+	request_free(surplus);
+	for (uint32_t i = 0; i < MAX_QUEUE + 1; i++)
+		let_end();
+	collect(MAX_QUEUE + 1);
+}
+END_TEST
+
+START_TEST(an_expired_request_is_not_launched)
+{
+	struct request *running = submit(1, 1, STEPS), *expired;
+
+	sem_wait(&launched);
+	expired = make(2, 1, STEPS);
+	expired->draft.deadline_us = 1; /* long ago */
+	ck_assert_int_eq(engine_submit(engine, expired), 0);
+	let_end();
+	collect(2);
+	check_tokens(running);
+	ck_assert_int_eq(expired->draft.error, ERROR_DEADLINE_EXCEEDED);
+	ck_assert_int_ne(sem_trywait(&launched), 0);
+}
+END_TEST
+
+START_TEST(a_failed_launch_fails_its_requests_only)
+{
+	struct request *request = submit(1, 1, STEPS);
+	struct engine_report report;
+
+	result = -EINVAL;
+	let_end();
+	report = collect(1);
+	ck_assert_int_eq(request->draft.error, ERROR_INTERNAL);
+	ck_assert(!report.lost);
+	ck_assert_str_eq(report.reason.text, "as the test wanted");
+	result = 0;
+	request = submit(2, 1, STEPS);
+	let_end();
+	collect(1);
+	check_tokens(request);
+}
+END_TEST
+
+START_TEST(a_lost_device_loses_everything)
+{
+	struct request *running = submit(1, 1, STEPS), *waiting, *late;
+	struct engine_report report;
+
+	sem_wait(&launched);
+	waiting = submit(2, 1, STEPS);
+	result = -EIO;
+	let_end();
+	report = collect(2);
+	ck_assert(report.lost);
+	ck_assert_int_eq(running->draft.error, ERROR_DEVICE_LOST);
+	ck_assert_int_eq(waiting->draft.error, ERROR_DEVICE_LOST);
+	ck_assert_int_eq(waiting->draft.state, REQUEST_DONE);
+	late = make(3, 1, STEPS);
+	ck_assert_int_eq(engine_submit(engine, late), -EIO);
+	request_free(late);
+}
+END_TEST
+
+START_TEST(a_swap_waits_for_the_launch_and_precedes_the_next)
+{
+	struct request *before = submit(1, 1, STEPS), *after;
+	struct engine_report report;
+
+	sem_wait(&launched);
+	engine_swap(engine, &heads[1], 2);
+	after = submit(2, 1, STEPS);
+	ck_assert(!heads[0].closed);
+	let_end();
+	sem_wait(&launched);
+	ck_assert_int_eq(last_head, 1);
+	ck_assert(heads[0].closed);
+	let_end();
+	report = collect(2);
+	ck_assert(report.swapped);
+	ck_assert_uint_eq(before->draft.generation, 1);
+	ck_assert_uint_eq(after->draft.generation, 2);
+}
+END_TEST
+
+START_TEST(an_idle_engine_swaps_at_once)
+{
+	struct engine_report report;
+
+	engine_swap(engine, &heads[1], 2);
+	sem_wait(&woken);
+	engine_collect(engine, &report);
+	ck_assert(report.swapped);
+	ck_assert(heads[0].closed);
+	ck_assert(!heads[1].closed);
+}
+END_TEST
+
+START_TEST(a_launch_has_an_age)
+{
+	ck_assert_uint_eq(engine_launch_age_us(engine, UINT64_MAX), 0);
+	submit(1, 1, STEPS);
+	sem_wait(&launched);
+	ck_assert_uint_gt(engine_launch_age_us(engine, UINT64_MAX), LIMIT_LAUNCH_US);
+	let_end();
+	collect(1);
+	ck_assert_uint_eq(engine_launch_age_us(engine, UINT64_MAX), 0);
+}
+END_TEST
+
+/* teardown() stops the engine with one running, one waiting. */
+START_TEST(stop_hands_back_what_is_left)
+{
+	submit(1, 1, STEPS);
+	sem_wait(&launched);
+	submit(2, 1, STEPS);
+	let_end();
+	let_end();
+}
+END_TEST
+
+Suite *engine_suite(void)
+{
+	Suite *suite = suite_create("engine");
+	TCase *tcase = tcase_create("engine");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_draft_comes_back_with_its_tokens);
+	tcase_add_test(tcase, a_busy_device_lets_requests_gather);
+	tcase_add_test(tcase, cancel_takes_back_what_waits_and_nothing_else);
+	tcase_add_test(tcase, submit_and_cancel_race);
+	tcase_add_test(tcase, max_queue_and_one_more);
+	tcase_add_test(tcase, an_expired_request_is_not_launched);
+	tcase_add_test(tcase, a_failed_launch_fails_its_requests_only);
+	tcase_add_test(tcase, a_lost_device_loses_everything);
+	tcase_add_test(tcase, a_swap_waits_for_the_launch_and_precedes_the_next);
+	tcase_add_test(tcase, an_idle_engine_swaps_at_once);
+	tcase_add_test(tcase, a_launch_has_an_age);
+	tcase_add_test(tcase, stop_hands_back_what_is_left);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

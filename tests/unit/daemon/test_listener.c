@@ -1,0 +1,175 @@
+/* Socket files in a folder of the test's own: stale ones are replaced, live ones are not stolen,
+ * nothing is left behind. */
+#include "daemon/limits.h"
+#include "daemon/listener.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+Suite *listener_suite(void);
+
+static char folder[] = "/tmp/draftd-listener-XXXXXX";
+static char path[128], lock[140];
+static struct listener listener;
+static struct error_text error;
+
+static void setup(void)
+{
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_PID");
+	strcpy(folder + strlen(folder) - 6, "XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/sock", folder);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	listener = (struct listener){.fd = -1, .lock_fd = -1};
+}
+
+static void teardown(void)
+{
+	listener_close(&listener);
+	ck_assert_int_eq(rmdir(folder), 0); /* only when it is empty */
+}
+
+static int dial(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	int r;
+
+	strcpy(address.sun_path, path);
+	r = connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+static int claim_and_open(struct listener *at)
+{
+	int r = listener_claim(at, path, &error);
+
+	return r < 0 ? r : listener_open(at, 0640, &error);
+}
+
+START_TEST(listens_with_the_mode_and_leaves_nothing)
+{
+	struct stat file;
+
+	ck_assert_int_eq(listener_claim(&listener, path, &error), 0);
+	ck_assert_int_eq(dial(), -ENOENT); /* claimed is not open yet */
+	ck_assert_int_eq(listener_open(&listener, 0640, &error), 0);
+	ck_assert_int_eq(dial(), 0);
+	ck_assert_int_eq(stat(path, &file), 0);
+	ck_assert_int_eq(file.st_mode & 0777, 0640);
+	listener_close(&listener);
+	ck_assert_int_eq(access(path, F_OK), -1);
+	ck_assert_int_eq(access(lock, F_OK), -1);
+}
+END_TEST
+
+START_TEST(a_leftover_is_replaced)
+{
+	ck_assert_int_eq(claim_and_open(&listener), 0);
+	close(listener.fd); /* as after kill -9: the files stay, the lock goes */
+	listener.fd = -1;
+	close(listener.lock_fd);
+	listener.lock_fd = -1;
+	listener.bound = false;
+	free(listener.path);
+	free(listener.lock_path);
+	ck_assert_int_eq(dial(), -ECONNREFUSED);
+	ck_assert_int_eq(claim_and_open(&listener), 0);
+	ck_assert_int_eq(dial(), 0);
+}
+END_TEST
+
+START_TEST(of_two_daemons_one_is_refused)
+{
+	struct listener second;
+
+	ck_assert_int_eq(listener_claim(&listener, path, &error), 0);
+	ck_assert_int_eq(listener_claim(&second, path, &error),
+		-EADDRINUSE); /* even before the first listens */
+	listener_close(&second);
+	ck_assert_int_eq(access(lock, F_OK), 0);
+	ck_assert_int_eq(listener_open(&listener, 0600, &error), 0);
+	ck_assert_int_eq(listener_claim(&second, path, &error), -EADDRINUSE);
+	listener_close(&second);
+	ck_assert_int_eq(dial(), 0);
+}
+END_TEST
+
+START_TEST(a_foreign_listener_is_not_stolen)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	strcpy(address.sun_path, path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	ck_assert_int_eq(listener_claim(&listener, path, &error), -EADDRINUSE);
+	listener_close(&listener);
+	ck_assert_int_eq(dial(), 0);
+	close(fd);
+	unlink(path);
+}
+END_TEST
+
+START_TEST(other_files_are_not_touched)
+{
+	int fd = open(path, O_CREAT | O_WRONLY, 0600);
+
+	close(fd);
+	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	listener_close(&listener);
+	ck_assert_int_eq(unlink(path), 0);
+
+	/* One that took our place while we served is not ours to remove. */
+	ck_assert_int_eq(claim_and_open(&listener), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	close(open(path, O_CREAT | O_WRONLY, 0600));
+	listener_close(&listener);
+	ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+START_TEST(bad_places_get_a_sentence)
+{
+	char longest[LIMIT_SOCKET_PATH_BYTES + 2];
+	size_t length = (size_t)snprintf(longest, sizeof(longest), "%s/", folder);
+
+	memset(longest + length, 'x', sizeof(longest) - length);
+	longest[LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
+	ck_assert_int_eq(listener_claim(&listener, longest, &error), -ENAMETOOLONG);
+	listener_close(&listener);
+	longest[LIMIT_SOCKET_PATH_BYTES] = '\0';
+	ck_assert_int_eq(listener_claim(&listener, longest, &error), 0);
+	ck_assert_int_eq(listener_open(&listener, 0600, &error), 0);
+	listener_close(&listener);
+
+	ck_assert_int_eq(listener_claim(&listener, "/nonexistent/sock", &error), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "/nonexistent/sock"));
+}
+END_TEST
+
+Suite *listener_suite(void)
+{
+	Suite *suite = suite_create("listener");
+	TCase *tcase = tcase_create("listener");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, listens_with_the_mode_and_leaves_nothing);
+	tcase_add_test(tcase, a_leftover_is_replaced);
+	tcase_add_test(tcase, of_two_daemons_one_is_refused);
+	tcase_add_test(tcase, a_foreign_listener_is_not_stolen);
+	tcase_add_test(tcase, other_files_are_not_touched);
+	tcase_add_test(tcase, bad_places_get_a_sentence);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

@@ -1,0 +1,245 @@
+/* Against a real NOTIFY_SOCKET, and real descriptors at number 3 as systemd passes them. */
+#include "daemon/notify.h"
+
+#include <check.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+Suite *notify_suite(void);
+
+static char folder[64];
+static struct sockaddr_un address = {.sun_family = AF_UNIX};
+static int manager = -1;
+
+static void setup(void)
+{
+	strcpy(folder, "/tmp/test_notify.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/notify", folder);
+	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(manager, (struct sockaddr *)&address, sizeof(address)), 0);
+	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+}
+
+static void teardown(void)
+{
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+	close(manager);
+	unlink(address.sun_path);
+	rmdir(folder);
+}
+
+/* The next datagram; "" when none came. */
+static const char *told(void)
+{
+	static char text[1024];
+	ssize_t n = recv(manager, text, sizeof(text) - 1, MSG_DONTWAIT);
+
+	text[n < 0 ? 0 : n] = '\0';
+	return text;
+}
+
+static uint64_t monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+START_TEST(the_manager_is_told)
+{
+	notify_status("loading %d%%", 40);
+	ck_assert_str_eq(told(), "STATUS=loading 40%");
+	notify_status("one\nREADY=1");
+	ck_assert_str_eq(told(), "STATUS=one READY=1");
+	notify_ready();
+	ck_assert_str_eq(told(), "READY=1");
+	notify_stopping();
+	ck_assert_str_eq(told(), "STOPPING=1");
+	notify_extend_timeout(30000000);
+	ck_assert_str_eq(told(), "EXTEND_TIMEOUT_USEC=30000000");
+	notify_watchdog();
+	ck_assert_str_eq(told(), "WATCHDOG=1");
+}
+END_TEST
+
+START_TEST(reloading_says_when)
+{
+	uint64_t before = monotonic_us(), at = 0;
+
+	notify_reloading();
+	ck_assert_int_eq(sscanf(told(), "RELOADING=1\nMONOTONIC_USEC=%" SCNu64, &at), 1);
+	ck_assert_uint_ge(at, before);
+	ck_assert_uint_le(at, monotonic_us());
+}
+END_TEST
+
+START_TEST(without_a_manager_nothing_happens)
+{
+	unsetenv("NOTIFY_SOCKET");
+	notify_ready();
+	notify_status("x");
+	ck_assert_str_eq(told(), "");
+	ck_assert_uint_eq(notify_watchdog_interval_us(), 0);
+}
+END_TEST
+
+START_TEST(watchdog_interval_is_half)
+{
+	char pid[32];
+
+	setenv("WATCHDOG_USEC", "3000000", 1);
+	ck_assert_uint_eq(notify_watchdog_interval_us(), 1500000);
+	snprintf(pid, sizeof(pid), "%d", getpid());
+	setenv("WATCHDOG_PID", pid, 1);
+	ck_assert_uint_eq(notify_watchdog_interval_us(), 1500000);
+	setenv("WATCHDOG_PID", "1", 1); /* meant for another process */
+	ck_assert_uint_eq(notify_watchdog_interval_us(), 0);
+}
+END_TEST
+
+/* What a process finds that was started with these descriptors. */
+struct found {
+	int result, fd;
+	char text[256];
+};
+
+/* Passes `count` (0 to 2) descriptors to a child from number 3 up, and gives what
+ * notify_inherited_socket() said there. */
+static struct found inherit(const int *fds, int count, const char *names)
+{
+	struct found found = {0};
+	int ends[2], status;
+	pid_t child;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		struct error_text error = {""};
+		char number[32];
+		int out = dup(ends[1]), copies[2];
+
+		/* Out of the way first: what is passed may itself lie at 3 or 4. */
+		while (out < 10)
+			out = dup(out);
+		for (int i = 0; i < count; i++)
+			for (copies[i] = dup(fds[i]); copies[i] < 10;)
+				copies[i] = dup(copies[i]);
+		for (int i = 0; i < count; i++)
+			dup2(copies[i], 3 + i);
+		snprintf(number, sizeof(number), "%d", getpid());
+		setenv("LISTEN_PID", number, 1);
+		snprintf(number, sizeof(number), "%d", count);
+		setenv("LISTEN_FDS", number, 1);
+		if (names)
+			setenv("LISTEN_FDNAMES", names, 1);
+		found.fd = -2;
+		found.result = notify_inherited_socket(&found.fd, &error);
+		memcpy(found.text, error.text, sizeof(found.text) - 1);
+		if (getenv("LISTEN_FDS"))
+			found.result = 1; /* must not reach a grandchild */
+		if (write(out, &found, sizeof(found)) != sizeof(found))
+			_exit(1);
+		_exit(0);
+	}
+	close(ends[1]);
+	ck_assert_int_eq(read(ends[0], &found, sizeof(found)), sizeof(found));
+	close(ends[0]);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	return found;
+}
+
+static int unix_socket(int type, int listening)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, type, 0);
+
+	ck_assert_int_ge(fd, 0);
+	if (listening) {
+		ck_assert_int_eq(
+			bind(fd, (struct sockaddr *)&at, sizeof(sa_family_t)), 0); /* autobind */
+		ck_assert_int_eq(listen(fd, 1), 0);
+	}
+	return fd;
+}
+
+START_TEST(one_listening_socket_is_taken)
+{
+	static const char *const names[] = {NULL, "draftd.socket", "draftd@0.socket", "unknown"};
+	int fd = unix_socket(SOCK_STREAM, 1);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		struct found found = inherit(&fd, 1, names[i]);
+
+		ck_assert_int_eq(found.result, 0);
+		ck_assert_int_eq(found.fd, 3);
+	}
+	close(fd);
+}
+END_TEST
+
+START_TEST(none_is_no_error)
+{
+	struct error_text error;
+	int fd = -2;
+
+	ck_assert_int_eq(notify_inherited_socket(&fd, &error), 0);
+	ck_assert_int_eq(fd, -1);
+}
+END_TEST
+
+START_TEST(other_descriptors_are_refused)
+{
+	int listening = unix_socket(SOCK_STREAM, 1), deaf = unix_socket(SOCK_STREAM, 0);
+	int packets = unix_socket(SOCK_SEQPACKET, 1), file = fileno(tmpfile());
+	const int kinds[] = {deaf, packets, file}, two[] = {listening, listening};
+	struct found found;
+
+	for (size_t i = 0; i < 3; i++) {
+		found = inherit(&kinds[i], 1, NULL);
+		ck_assert_int_eq(found.result, -EINVAL);
+		ck_assert_int_eq(found.fd, -2);
+		ck_assert_ptr_nonnull(strstr(found.text, "no listening Unix stream socket"));
+	}
+	found = inherit(two, 2, "draftd.socket:draftd.socket");
+	ck_assert_int_eq(found.result, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(found.text, "2 sockets"));
+	found = inherit(&listening, 1, "metrics.socket");
+	ck_assert_int_eq(found.result, -EINVAL);
+	ck_assert_ptr_nonnull(strstr(found.text, "\"metrics.socket\""));
+	close(listening);
+	close(deaf);
+	close(packets);
+}
+END_TEST
+
+Suite *notify_suite(void)
+{
+	Suite *suite = suite_create("notify");
+	TCase *manager_case = tcase_create("manager"), *sockets = tcase_create("sockets");
+
+	tcase_add_checked_fixture(manager_case, setup, teardown);
+	tcase_add_test(manager_case, the_manager_is_told);
+	tcase_add_test(manager_case, reloading_says_when);
+	tcase_add_test(manager_case, without_a_manager_nothing_happens);
+	tcase_add_test(manager_case, watchdog_interval_is_half);
+	suite_add_tcase(suite, manager_case);
+	tcase_add_test(sockets, one_listening_socket_is_taken);
+	tcase_add_test(sockets, none_is_no_error);
+	tcase_add_test(sockets, other_descriptors_are_refused);
+	suite_add_tcase(suite, sockets);
+	return suite;
+}

@@ -1,0 +1,201 @@
+/* Regions with a real loop and real memfds: what may be imported, how long memory stays, what the
+ * pool counts. */
+#include "daemon/region.h"
+#include "daemon/region_memory.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+Suite *region_suite(void);
+
+static uv_loop_t loop;
+static struct region_pool pool;
+static struct region *opened_region;
+static enum error_code opened_error;
+static int opened_fd = -1;
+static unsigned closed_count;
+
+static void opened(struct region *region)
+{
+	opened_error = region->fault.code;
+	opened_region = region->fault.code == ERROR_NONE ? region : NULL;
+	opened_fd = region->fd;
+	region->fd = -1;
+}
+
+static void closed(struct region *region)
+{
+	(void)region;
+	closed_count++;
+}
+
+static void setup(void)
+{
+	uv_loop_init(&loop);
+	pool = (struct region_pool){.loop = &loop, .bytes_max = 100000};
+	opened_region = NULL;
+	opened_fd = -1;
+	closed_count = 0;
+}
+
+static void teardown(void)
+{
+	if (opened_fd >= 0)
+		close(opened_fd);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	ck_assert_uint_eq(pool.count, 0);
+	ck_assert_uint_eq(pool.bytes, 0);
+}
+
+static struct region *open_region(uint64_t bytes, int fd)
+{
+	ck_assert_int_eq(region_start(&pool, 1, bytes, fd, NULL, opened, closed), 0);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	return opened_region;
+}
+
+static int make_memfd(off_t bytes, int seals)
+{
+	int fd = memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, bytes), 0);
+	if (seals)
+		ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+START_TEST(a_made_region_is_shared_zeroed_and_sealed)
+{
+	struct region *region = open_region(5000, -1);
+	char byte = 1;
+
+	ck_assert_ptr_nonnull(region);
+	ck_assert_int_ge(opened_fd, 0);
+	ck_assert_int_eq(pread(opened_fd, &byte, 1, 4999), 1);
+	ck_assert_int_eq(byte, 0);
+	region->memory[4999] = 42;
+	ck_assert_int_eq(pread(opened_fd, &byte, 1, 4999), 1);
+	ck_assert_int_eq(byte, 42);
+	ck_assert_int_eq(ftruncate(opened_fd, 0), -1);
+	ck_assert_int_eq(ftruncate(opened_fd, 10000), -1);
+	ck_assert_uint_eq(pool.bytes, 5000);
+	region_close(region, NULL);
+}
+END_TEST
+
+START_TEST(memory_stays_until_the_last_use)
+{
+	struct region *region = open_region(5000, -1);
+
+	region_pin(region);
+	region_pin(region);
+	region_close(region, NULL);
+	region_unpin(region);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(closed_count, 0);
+	region->memory[0] = 1; /* still mapped */
+	region_unpin(region);
+	ck_assert_uint_eq(pool.count, 1); /* counted until it is unmapped */
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(closed_count, 1);
+}
+END_TEST
+
+START_TEST(the_pool_holds_its_bytes_and_not_one_more)
+{
+	struct region *whole = open_region(100000, -1);
+
+	close(opened_fd);
+	opened_fd = -1;
+	ck_assert_int_eq(region_start(&pool, 2, 1, -1, NULL, opened, closed), -ENOBUFS);
+	region_close(whole, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(region_start(&pool, 2, 100001, -1, NULL, opened, closed), -ENOBUFS);
+	ck_assert_int_eq(region_start(&pool, 2, UINT64_MAX, -1, NULL, opened, closed), -ENOBUFS);
+}
+END_TEST
+
+START_TEST(an_import_maps_the_client_memory)
+{
+	int fd = make_memfd(5000, F_SEAL_SHRINK);
+	struct region *region;
+	char byte = 0;
+
+	region = open_region(5000, dup(fd));
+	ck_assert_ptr_nonnull(region);
+	ck_assert_int_eq(opened_fd, -1); /* closed: the mapping is enough */
+	region->memory[7] = 9;
+	ck_assert_int_eq(pread(fd, &byte, 1, 7), 1);
+	ck_assert_int_eq(byte, 9);
+	region_close(region, NULL);
+	close(fd);
+}
+END_TEST
+
+static void refused(uint64_t bytes, int fd, enum error_code code)
+{
+	ck_assert_ptr_null(open_region(bytes, fd));
+	ck_assert_int_eq(opened_error, code);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), -1); /* closed */
+}
+
+START_TEST(what_could_fault_later_is_refused)
+{
+	int ends[2], whole = make_memfd(5000, F_SEAL_SHRINK);
+	char path[64];
+
+	refused(5000, make_memfd(5000, 0), ERROR_BAD_REQUEST);
+	refused(5000, make_memfd(5000, F_SEAL_GROW), ERROR_BAD_REQUEST);
+	refused(5001, make_memfd(5000, F_SEAL_SHRINK), ERROR_OUT_OF_RANGE);
+	refused(5000, make_memfd(5000, F_SEAL_SHRINK | F_SEAL_WRITE), ERROR_BAD_REQUEST);
+	refused(5000, make_memfd(5000, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE), ERROR_BAD_REQUEST);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", whole);
+	refused(5000, open(path, O_RDONLY), ERROR_BAD_REQUEST);
+	refused(1, open("/dev/null", O_RDWR), ERROR_BAD_REQUEST);
+	refused(1, open("/proc/self/exe", O_RDONLY), ERROR_BAD_REQUEST);
+	ck_assert_int_eq(pipe(ends), 0);
+	refused(1, ends[0], ERROR_BAD_REQUEST);
+	close(ends[1]);
+	close(whole);
+}
+END_TEST
+
+/* A hole is filled at once: a page that is missing when it is touched would be a signal. */
+START_TEST(an_import_has_its_pages)
+{
+	int fd = make_memfd(40960, F_SEAL_SHRINK);
+	struct stat file;
+
+	ck_assert_int_eq(fstat(fd, &file), 0);
+	ck_assert_int_eq(file.st_blocks, 0);
+	ck_assert_ptr_nonnull(open_region(40960, dup(fd)));
+	ck_assert_int_eq(fstat(fd, &file), 0);
+	ck_assert_int_ge(file.st_blocks * 512, 40960);
+	region_close(opened_region, NULL);
+	close(fd);
+}
+END_TEST
+
+Suite *region_suite(void)
+{
+	Suite *suite = suite_create("region");
+	TCase *tcase = tcase_create("region");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_made_region_is_shared_zeroed_and_sealed);
+	tcase_add_test(tcase, memory_stays_until_the_last_use);
+	tcase_add_test(tcase, the_pool_holds_its_bytes_and_not_one_more);
+	tcase_add_test(tcase, an_import_maps_the_client_memory);
+	tcase_add_test(tcase, what_could_fault_later_is_refused);
+	tcase_add_test(tcase, an_import_has_its_pages);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}

@@ -1,0 +1,334 @@
+/* Orders, priorities, deadlines, limits: launch by launch, by hand. */
+#include "daemon/scheduler.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+Suite *scheduler_suite(void);
+
+#define MAX_ROWS  8
+#define MAX_QUEUE 16
+
+static struct scheduler scheduler;
+
+static void setup(void)
+{
+	scheduler_init(&scheduler, MAX_QUEUE, MAX_ROWS);
+}
+
+static struct request *make(uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
+{
+	struct request *request = request_new(id, METHOD_DRAFT);
+
+	ck_assert_ptr_nonnull(request);
+	request->draft.steps = steps;
+	request->draft.rows = rows;
+	request->draft.priority = priority;
+	request->draft.deadline_us = UINT64_MAX;
+	return request;
+}
+
+static struct request *add(uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
+{
+	struct request *request = make(id, steps, rows, priority);
+
+	ck_assert_int_eq(scheduler_add(&scheduler, request), 0);
+	ck_assert_int_eq(request->draft.state, REQUEST_QUEUED);
+	return request;
+}
+
+/* "3 1 2": the ids of a list in order; frees them. */
+static const char *ids(struct link *list)
+{
+	static char text[256];
+	struct link *link;
+	size_t at = 0;
+
+	text[0] = '\0';
+	while ((link = link_pop(list))) {
+		struct request *request = LINK_OWNER(link, struct request, queue);
+
+		at += (size_t)snprintf(
+			text + at, sizeof(text) - at, at ? " %u" : "%u", request->id);
+		request_free(request);
+	}
+	return text;
+}
+
+static const char *take(uint64_t now_us)
+{
+	struct scheduler_batch batch;
+
+	scheduler_take(&scheduler, now_us, &batch);
+	ck_assert(link_alone(&batch.expired));
+	return ids(&batch.requests);
+}
+
+static void teardown(void)
+{
+	struct link left;
+
+	link_init(&left);
+	scheduler_take_all(&scheduler, &left);
+	ids(&left);
+}
+
+START_TEST(nothing_waits)
+{
+	ck_assert_str_eq(take(0), "");
+	ck_assert_uint_eq(scheduler_depth(&scheduler), 0);
+}
+END_TEST
+
+START_TEST(a_lone_request_runs_at_once)
+{
+	struct scheduler_batch batch;
+	struct request *request = add(1, 7, 3, 0);
+
+	scheduler_take(&scheduler, 0, &batch);
+	ck_assert_uint_eq(batch.rows, 3);
+	ck_assert_uint_eq(batch.steps, 7);
+	ck_assert_int_eq(request->draft.state, REQUEST_RUNNING);
+	ck_assert_str_eq(ids(&batch.requests), "1");
+}
+END_TEST
+
+START_TEST(one_length_a_launch_oldest_first)
+{
+	add(1, 4, 1, 0);
+	add(2, 7, 1, 0);
+	add(3, 4, 1, 0);
+	add(4, 7, 1, 0);
+	ck_assert_str_eq(take(0), "1 3");
+	ck_assert_str_eq(take(0), "2 4");
+}
+END_TEST
+
+START_TEST(oldest_leads_across_lengths)
+{
+	add(1, 9, 8, 0);
+	add(2, 2, 8, 0);
+	add(3, 9, 8, 0);
+	ck_assert_str_eq(take(0), "1");
+	ck_assert_str_eq(take(0), "2");
+	ck_assert_str_eq(take(0), "3");
+}
+END_TEST
+
+START_TEST(a_launch_holds_max_rows_and_not_one_more)
+{
+	add(1, 4, 5, 0);
+	add(2, 4, 3, 0);
+	add(3, 4, 1, 0);
+	ck_assert_str_eq(take(0), "1 2"); /* exactly 8 */
+	ck_assert_str_eq(take(0), "3");
+	add(4, 4, 5, 0);
+	add(5, 4, 4, 0); /* would be 9 */
+	ck_assert_str_eq(take(0), "4");
+	ck_assert_str_eq(take(0), "5");
+}
+END_TEST
+
+START_TEST(nobody_is_split_or_overtaken_by_his_own_kind)
+{
+	add(1, 4, 5, 0);
+	add(2, 4, 6, 0);
+	add(3, 4, 1, 0); /* would fit beside 1 */
+	ck_assert_str_eq(take(0), "1");
+	ck_assert_str_eq(take(0), "2 3");
+}
+END_TEST
+
+START_TEST(priority_goes_first_within_a_launch)
+{
+	add(1, 4, 4, 0);
+	add(2, 4, 4, 0);
+	add(3, 4, 4, 1);
+	ck_assert_str_eq(take(0), "3 1");
+	ck_assert_str_eq(take(0), "2");
+}
+END_TEST
+
+START_TEST(priority_chooses_the_length)
+{
+	add(1, 4, 1, 0);
+	add(2, 7, 1, 1);
+	ck_assert_str_eq(take(0), "2");
+	ck_assert_str_eq(take(0), "1");
+}
+END_TEST
+
+START_TEST(free_places_go_to_the_other_priority)
+{
+	add(1, 4, 6, 1);
+	add(2, 4, 6, 1); /* does not fit beside 1 and ends its priority */
+	add(3, 4, 2, 0);
+	ck_assert_str_eq(take(0), "1 3");
+	ck_assert_str_eq(take(0), "2");
+}
+END_TEST
+
+/* Priority 1 keeps coming, of another length, as fast as launches go. */
+START_TEST(priority_0_does_not_starve)
+{
+	add(1, 4, 1, 0);
+	add(2, 4, 8, 0);
+	for (uint32_t launch = 0; launch < LIMIT_PRIORITY_LAUNCHES; launch++) {
+		char expected[16];
+
+		add(100 + launch, 7, 8, 1);
+		snprintf(expected, sizeof(expected), "%u", 100 + launch);
+		ck_assert_str_eq(take(0), expected);
+	}
+	add(200, 7, 8, 1);
+	ck_assert_str_eq(take(0), "1");
+	for (uint32_t launch = 0; launch < LIMIT_PRIORITY_LAUNCHES; launch++) {
+		add(300 + launch, 7, 8, 1);
+		ck_assert_str_ne(take(0), "2");
+	}
+	ck_assert_str_eq(take(0), "2");
+}
+END_TEST
+
+/* The same length as the flood: its turn comes although the bucket is always full of priority 1. */
+START_TEST(priority_0_does_not_starve_in_its_own_length)
+{
+	add(1, 7, 8, 0);
+	for (uint32_t launch = 0; launch < LIMIT_PRIORITY_LAUNCHES; launch++) {
+		add(100 + launch, 7, 8, 1);
+		ck_assert_str_ne(take(0), "1");
+	}
+	add(200, 7, 8, 1);
+	ck_assert_str_eq(take(0), "1");
+	ck_assert_str_eq(take(0), "200");
+}
+END_TEST
+
+START_TEST(turns_are_counted_only_while_priority_0_waits)
+{
+	for (uint32_t launch = 0; launch < 3 * LIMIT_PRIORITY_LAUNCHES; launch++) {
+		add(100, 7, 8, 1);
+		ck_assert_str_eq(take(0), "100");
+	}
+	add(1, 4, 1, 0);
+	add(2, 7, 8, 1);
+	ck_assert_str_eq(take(0), "2");
+	ck_assert_str_eq(take(0), "1");
+}
+END_TEST
+
+START_TEST(deadlines_pass_when_they_are_reached)
+{
+	struct request *early = add(1, 4, 1, 0);
+	struct request *late = add(2, 4, 1, 0);
+	struct scheduler_batch batch;
+
+	early->draft.deadline_us = 1000;
+	late->draft.deadline_us = 1001;
+	scheduler_take(&scheduler, 1000, &batch);
+	ck_assert_int_eq(early->draft.error, ERROR_DEADLINE_EXCEEDED);
+	ck_assert_int_eq(early->draft.state, REQUEST_DONE);
+	ck_assert_str_eq(ids(&batch.expired), "1");
+	ck_assert_str_eq(ids(&batch.requests), "2");
+	ck_assert_uint_eq(scheduler_depth(&scheduler), 0);
+}
+END_TEST
+
+START_TEST(everything_may_have_expired)
+{
+	struct scheduler_batch batch;
+
+	add(1, 4, 1, 0)->draft.deadline_us = 5;
+	add(2, 7, 1, 1)->draft.deadline_us = 5;
+	scheduler_take(&scheduler, 6, &batch);
+	ck_assert(link_alone(&batch.requests));
+	ck_assert_str_eq(ids(&batch.expired), "1 2");
+}
+END_TEST
+
+START_TEST(an_expired_one_takes_no_place)
+{
+	struct scheduler_batch batch;
+
+	add(1, 4, 1, 0);
+	add(2, 4, 7, 0)->draft.deadline_us = 5;
+	add(3, 4, 7, 0);
+	scheduler_take(&scheduler, 5, &batch);
+	ck_assert_str_eq(ids(&batch.expired), "2");
+	ck_assert_str_eq(ids(&batch.requests), "1 3");
+}
+END_TEST
+
+START_TEST(removed_requests_never_run)
+{
+	struct request *request = add(1, 4, 1, 0);
+
+	add(2, 4, 1, 0);
+	scheduler_remove(&scheduler, request);
+	ck_assert_int_eq(request->draft.state, REQUEST_IDLE);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), 1);
+	ck_assert_str_eq(take(0), "2");
+	request_free(request);
+}
+END_TEST
+
+START_TEST(the_queue_holds_max_queue_and_not_one_more)
+{
+	struct request *surplus = make(99, 4, 1, 1);
+
+	for (uint32_t i = 0; i < MAX_QUEUE; i++)
+		add(i, 1 + i % LIMIT_STEPS_MAX, 1, i % 2);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), MAX_QUEUE);
+	ck_assert_int_eq(scheduler_add(&scheduler, surplus), -ENOBUFS);
+	take(0);
+	ck_assert_int_eq(scheduler_add(&scheduler, surplus), 0);
+}
+END_TEST
+
+START_TEST(take_all_empties_the_queue)
+{
+	struct link all;
+	size_t count = 0;
+
+	link_init(&all);
+	add(1, 1, 1, 0);
+	add(2, LIMIT_STEPS_MAX, 1, 1);
+	scheduler_take_all(&scheduler, &all);
+	for (struct link *link = all.next; link != &all; link = link->next)
+		count++;
+	ck_assert_uint_eq(count, 2);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), 0);
+	ids(&all);
+	ck_assert_str_eq(take(0), "");
+}
+END_TEST
+
+Suite *scheduler_suite(void)
+{
+	Suite *suite = suite_create("scheduler");
+	TCase *tcase = tcase_create("scheduler");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, nothing_waits);
+	tcase_add_test(tcase, a_lone_request_runs_at_once);
+	tcase_add_test(tcase, one_length_a_launch_oldest_first);
+	tcase_add_test(tcase, oldest_leads_across_lengths);
+	tcase_add_test(tcase, a_launch_holds_max_rows_and_not_one_more);
+	tcase_add_test(tcase, nobody_is_split_or_overtaken_by_his_own_kind);
+	tcase_add_test(tcase, priority_goes_first_within_a_launch);
+	tcase_add_test(tcase, priority_chooses_the_length);
+	tcase_add_test(tcase, free_places_go_to_the_other_priority);
+	tcase_add_test(tcase, priority_0_does_not_starve);
+	tcase_add_test(tcase, priority_0_does_not_starve_in_its_own_length);
+	tcase_add_test(tcase, turns_are_counted_only_while_priority_0_waits);
+	tcase_add_test(tcase, deadlines_pass_when_they_are_reached);
+	tcase_add_test(tcase, everything_may_have_expired);
+	tcase_add_test(tcase, an_expired_one_takes_no_place);
+	tcase_add_test(tcase, removed_requests_never_run);
+	tcase_add_test(tcase, the_queue_holds_max_queue_and_not_one_more);
+	tcase_add_test(tcase, take_all_empties_the_queue);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
