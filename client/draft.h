@@ -1,15 +1,29 @@
 /* libdraft: draft tokens from a draftd on this host.
  *
- * Threads. A `struct draft` (one connection) belongs to one thread at a time; different connections are independent. No call uses
- * signals, threads of its own or global state; SIGPIPE is never raised.
+ * Threads. A connection (`struct draft`) and everything that came from it (regions, results,
+ * strings) belong to one thread at a time: the caller may hand them from thread to thread, or put a
+ * lock around them, but no two calls on one connection may run at once. Different connections are
+ * independent. No call uses signals, threads of its own or global state; SIGPIPE is never raised,
+ * and every descriptor is close-on-exec. After fork(2) only one of the two processes may use a
+ * connection.
  *
- * Errors. A call that can fail returns 0 or a negative number: -errno when this side or the socket failed, or
- * -DRAFT_E_… (below -1000) when draftd answered with an error. draft_error() then has one sentence. Each comment says whether the
- * connection lives on. A broken connection stays broken (every call returns -ENOTCONN) until draft_reconnect().
+ * Errors. A call that can fail returns 0 or a negative number: -errno when this side or the socket
+ * failed, or -DRAFT_E_… (below -1000) when draftd answered with an error, or would have and this
+ * side said so without asking. draft_error() then has one sentence. Out-parameters are written on
+ * success only.
  *
- * Blocking. Calls that talk to draftd block up to the connection's timeout unless their comment says otherwise.
+ * After an error the connection lives on, unless it broke: the call that notices returns
+ * -ECONNRESET (draftd closed it), -EPROTO (draftd broke the protocol), -ENOMEM (no memory for what
+ * draftd sent, or what is half sent), -DRAFT_E_BAD_FRAME or -DRAFT_E_VERSION_MISMATCH. A broken
+ * connection stays broken (every call that needs draftd returns -ENOTCONN, and draft_fd() is -1)
+ * until draft_reconnect(); how often and when to try that is the caller's to decide.
  *
- * Data. Base logits and draft logits are BF16, little-endian, as `uint16_t`. V, K and the limits are in draft_model(). */
+ * Blocking. Calls that talk to draftd block up to the connection's timeout unless their comment
+ * says otherwise. A call that gives up returns -ETIMEDOUT; its late reply is dropped (a region that
+ * it grants is given back), and the connection lives on. Interrupting signals do not end a wait.
+ *
+ * Data. Base logits and draft logits are BF16, little-endian, as `uint16_t`. V, K and the limits
+ * are in draft_model(). */
 #ifndef DRAFT_H
 #define DRAFT_H
 
@@ -20,9 +34,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
-#define DRAFT_VERSION_MAJOR 1
-#define DRAFT_VERSION_MINOR 0
+#define DRAFT_VERSION_MAJOR  1
+#define DRAFT_VERSION_MINOR  0
 #define DRAFT_SOCKET_DEFAULT "/run/draftd/draftd.sock"
 
 /* draftd's typed errors (PROTOCOL.md, "Errors"); returned negative. */
@@ -43,29 +58,34 @@ enum {
 	DRAFT_E_INTERNAL = 1014,
 };
 
-struct draft;	     /* a connection */
+struct draft;        /* a connection */
 struct draft_region; /* shared memory of a connection */
 
-/* Set `size` to sizeof(struct draft_options); zero means the default of every other field. */
+/* Set `size` to sizeof(struct draft_options); zero means the default of every other field. (A
+ * program that was built with an older header has a smaller size: fields that it does not know are
+ * zero.) Strings are copied. */
 struct draft_options {
 	size_t size;
 	const char *socket_path; /* NULL: DRAFT_SOCKET_DEFAULT */
-	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable characters */
-	int64_t timeout_us;	 /* for connecting and for every blocking call; 0: 10 s, negative: none */
+	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable
+				  * ASCII characters, "name" or "name/version" */
+	int64_t timeout_us;      /* to connect, and of a blocking call; 0: 10 s, negative: none */
 };
 
-/* What draftd serves. Strings live as long as the connection, until a reconnect. */
+/* What draftd serves, as it said when we connected. The struct and its strings live as long as the
+ * connection; a reconnect rewrites them in place. When a reload brings a model of another shape,
+ * reconnect. */
 struct draft_model {
-	const char *server;	/* "draftd/1.0.0" */
-	const char *name;	/* of the model */
-	const char *backend;	/* "cpu", "cuda" */
+	const char *server;  /* "draftd/1.0.0" */
+	const char *name;    /* of the model */
+	const char *backend; /* "cpu", "cuda" */
 	const char *bias_order;
-	uint64_t generation;	/* when connected; every result has the current one */
-	uint32_t vocab;		/* V */
-	uint32_t rank;		/* R */
+	uint64_t generation; /* when connected; every result has the current one */
+	uint32_t vocab;      /* V */
+	uint32_t rank;       /* R */
 	uint32_t target_vocab;
 	float multiplier;
-	float soft_cap;		/* 0: none */
+	float soft_cap; /* 0: none */
 	uint32_t tensor_parallel;
 	uint32_t device_count;
 	uint32_t max_rows, max_steps, max_frame_bytes, max_inflight, max_regions;
@@ -78,29 +98,40 @@ struct draft_device {
 	uint64_t memory_bytes;
 };
 
-/* Connects and exchanges `hello`. On success `*ret` is owned by the caller: draft_close(). On failure `*ret` is NULL, and
- * `error` (or NULL), of `error_bytes`, has the sentence. */
-int draft_connect(const struct draft_options *options, struct draft **ret, char *error, size_t error_bytes);
+/* Connects and exchanges `hello`; NULL options are all defaults. On success `*ret` is owned by the
+ * caller: draft_close(). On failure `*ret` is NULL, and `error` (or NULL), of `error_bytes`, has
+ * the sentence. -ENOENT or -ECONNREFUSED: no draftd is there; -ETIMEDOUT: its backlog stayed full,
+ * or it did not answer; -ENAMETOOLONG, -EINVAL: the options. */
+int draft_connect(
+	const struct draft_options *options, struct draft **ret, char *error, size_t error_bytes);
 
-/* The same socket and options again. All regions, requests and results of the old connection are gone: outstanding tickets
- * are forgotten, and regions are invalid (draft_region_close() only frees them). On failure the handle stays, broken. */
+/* The same socket and options again; a connection that still lives is closed first. All regions and
+ * requests of the old connection are gone: outstanding tickets are forgotten, also those whose
+ * result draft_poll() has not returned, and regions are invalid (their memory stays mapped until
+ * draft_region_close(), which then only frees them). Results that draft_poll() did return stay
+ * valid. On failure the handle stays, broken. */
 int draft_reconnect(struct draft *draft);
 
-/* Closes the connection and frees everything that belongs to it, its regions and results too. NULL is fine. Never blocks. */
+/* Closes the connection and frees everything that belongs to it, its regions and all results too:
+ * none may be used or freed after. NULL is fine. Never blocks. */
 void draft_close(struct draft *draft);
 
-/* The sentence of the last failed call on this handle, "" if none. Valid until the next call. */
+/* The sentence of the last failed call on this handle, "" if none. Valid until the next call on it.
+ */
 const char *draft_error(const struct draft *draft);
 
-/* The name of a code as returned: "RESOURCE_EXHAUSTED" for -DRAFT_E_RESOURCE_EXHAUSTED, strerror's text for -errno. */
+/* The name of a code as returned: "RESOURCE_EXHAUSTED" for -DRAFT_E_RESOURCE_EXHAUSTED, strerror's
+ * English text for -errno. A constant; never NULL. */
 const char *draft_error_name(int code);
 
-/* True when the same request may succeed later, unchanged. */
+/* True when the same request may succeed later, unchanged: RESOURCE_EXHAUSTED, -ETIMEDOUT; on a new
+ * connection DRAINING, DEVICE_LOST, -ECONNREFUSED, -ECONNRESET, -ENOTCONN. */
 bool draft_error_retryable(int code);
 
+/* Never NULL. After a failed reconnect it still has what the old connection said. */
 const struct draft_model *draft_model(const struct draft *draft);
 
-/* Device `index` of 0 to device_count - 1, or false. */
+/* Device `index` of 0 to device_count - 1, or false. Strings as in draft_model(). */
 bool draft_device_at(const struct draft *draft, uint32_t index, struct draft_device *ret);
 
 /* ---- regions ---- */
@@ -110,14 +141,19 @@ enum draft_memory {
 	DRAFT_DEVICE, /* GPU memory; refused by draftd's CPU backend */
 };
 
-/* Shared memory that draftd owns, mapped here; zeroed. Lives until draft_region_close(), draft_close() or a reconnect. */
+/* Shared memory of at least `bytes` that draftd owns, mapped here; zeroed. Lives until
+ * draft_region_close() or draft_close(). No process can shrink it, so that reading it never faults.
+ * -DRAFT_E_TOO_LARGE, -DRAFT_E_RESOURCE_EXHAUSTED: draftd's limits. DRAFT_DEVICE is -ENOTSUP where
+ * draftd would give it and this library cannot map it. */
 int draft_region_open(
 	struct draft *draft, uint64_t bytes, enum draft_memory memory, struct draft_region **ret);
 
-/* Shares a memfd of the caller's (sealed with F_SEAL_SHRINK, of at least `bytes`); `fd` stays the caller's. */
+/* Shares a memfd of the caller's (sealed with F_SEAL_SHRINK, writable, of at least `bytes`: else
+ * -EINVAL), mapped here once more; `fd` stays the caller's, who may close it at once. */
 int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret);
 
-/* Unmaps and gives back; waits until no request uses it. Frees the region whatever it returns. NULL is fine. */
+/* Unmaps and gives back; waits until no request uses it. Frees the region whatever it returns. NULL
+ * is fine, and so is a region whose connection broke or was replaced: it is freed, 0. */
 int draft_region_close(struct draft_region *region);
 
 void *draft_region_data(const struct draft_region *region); /* this process's mapping */
@@ -125,86 +161,120 @@ uint64_t draft_region_bytes(const struct draft_region *region);
 
 /* ---- drafting ---- */
 
-/* Where BF16 logits lie: in memory of the caller's (`data`), or in a region. */
+/* Where BF16 logits lie: in memory of the caller's (`data`), or in a region of the same connection.
+ *
+ * In `data` they are [rows,K,V], contiguous, in the order of the rows; offset and strides do not
+ * count. Base logits are sent from there, draft logits are copied there: row r at row r whatever
+ * its slot is, and zeros for padding rows. In a region the offset and the strides (in bytes, even)
+ * say where; draft logits of row r go to slot slots[r], and a padding row touches nothing. */
 struct draft_place {
-	void *data;		     /* base: read; logits: written; [rows,K,V], contiguous */
-	struct draft_region *region; /* if set, `data` is ignored, and the bytes below count */
-	uint64_t offset;	     /* of row 0 (base) or slot 0 (logits), step 0; even */
-	uint64_t row_stride;	     /* between rows or slots; 0: K*V*2 */
-	uint64_t step_stride;	     /* 0: V*2 */
+	void *data;                  /* base: read; logits: written */
+	struct draft_region *region; /* if set, `data` is ignored */
+	uint64_t offset;             /* of row 0 (base) or slot 0 (logits), step 0 */
+	uint64_t row_stride;         /* between rows (base) or slots (logits); 0: K*V*2 */
+	uint64_t step_stride;        /* 0: V*2 */
 };
 
-/* One draft block for each of `rows` rows. Set `size` to sizeof(struct draft_request). */
+/* One draft block for each of `rows` rows. Set `size` to sizeof(struct draft_request), what is not
+ * wanted to zero. */
 struct draft_request {
 	size_t size;
-	uint32_t rows;	/* 1 to max_rows */
-	uint32_t steps; /* K, 1 to max_steps */
-	const uint32_t *anchors;    /* [rows] token before the block */
-	const int64_t *positions;   /* [rows] position of the first predicted token */
-	const int64_t *seeds;	    /* [rows] */
-	const float *temperatures;  /* [rows], 0 = greedy */
-	const int64_t *slots;	    /* [rows], or NULL for 0, 1, …; negative = padding row */
-	struct draft_place base;    /* required */
-	struct draft_place logits;  /* neither data nor region: not wanted */
-	uint64_t deadline_us;	    /* 0: none */
-	uint32_t priority;	    /* 0 or 1 */
+	uint32_t rows;             /* 1 to max_rows */
+	uint32_t steps;            /* K, 1 to max_steps */
+	const uint32_t *anchors;   /* [rows] token before the block */
+	const int64_t *positions;  /* [rows] position of the first predicted token */
+	const int64_t *seeds;      /* [rows] */
+	const float *temperatures; /* [rows], 0 = greedy */
+	const int64_t *slots;      /* [rows], or NULL for 0, 1, …; negative = padding row */
+	struct draft_place base;   /* required */
+	struct draft_place logits; /* neither data nor region: not wanted */
+	uint64_t deadline_us; /* from arrival at draftd to the launch, up to an hour; 0: none */
+	uint32_t priority;    /* 0, or 1 which goes first */
 };
 
-/* What came back. Owned by the connection: draft_result_free(). */
+/* What came back. The caller's until draft_result_free() or draft_close(); arrays and strings live
+ * as long. Except `ticket`, `code`, `error`, `rows` and `steps`, nothing is set when `code` is not
+ * 0. */
 struct draft_result {
 	uint64_t ticket;
-	int code;		/* 0, or -DRAFT_E_…, and `error` has the sentence */
-	const char *error;	/* "" on success */
+	int code;          /* 0, or -DRAFT_E_…, and `error` has the sentence */
+	const char *error; /* "" on success */
 	uint32_t rows, steps;
 	const uint32_t *tokens; /* [rows*K], row-major */
-	const uint8_t *flags;	/* [rows], bit 0: a NaN won somewhere in the row */
+	const uint8_t *flags;   /* [rows], bit 0: a NaN won somewhere in the row */
 	uint64_t generation;
 	uint64_t queue_us, device_us, total_us; /* as draftd measured */
 };
 
-/* Drafts and waits. `tokens` [rows*K] and, unless NULL, `flags` [rows] are written on success only; inline logits go to
- * request->logits.data. Results of other tickets that arrive meanwhile are kept for draft_poll(). The connection lives on
- * after a typed error; after -ETIMEDOUT the request was cancelled and the connection lives on. */
-int draft_draft(struct draft *draft, const struct draft_request *request, uint32_t *tokens, uint8_t *flags);
+/* Drafts and waits. `tokens` [rows*K] and, unless NULL, `flags` [rows] are written on success only;
+ * inline logits are in request->logits.data when it returns 0. Results of other tickets that arrive
+ * meanwhile are kept for draft_poll().
+ *
+ * -EINVAL: a field of the request is missing or wrong. -DRAFT_E_TOO_LARGE: more rows, steps or
+ * bytes than draft_model() allows. -DRAFT_E_RESOURCE_EXHAUSTED: max_inflight tickets are out. Other
+ * typed errors are draftd's. The connection lives on after all of these, and after -ETIMEDOUT: then
+ * the request was cancelled, nothing of the caller's is read or written any longer, except that
+ * draftd may use its regions for a moment more. */
+int draft_draft(
+	struct draft *draft, const struct draft_request *request, uint32_t *tokens, uint8_t *flags);
 
-/* Sends a request without waiting for its reply and gives its ticket. The columns may be reused when this returns; base data in the
- * caller's memory too (it is sent), regions not before the result. `logits.data` must stay until the result is there. Blocks only
- * while the socket is full, up to the timeout. -DRAFT_E_RESOURCE_EXHAUSTED when max_inflight tickets are out. */
+/* Sends a request without waiting for its reply and gives its ticket: never 0, and never used again
+ * by this handle. The columns may be reused when this returns, base data in the caller's memory too
+ * (it is sent); regions not before the result. `logits.data` must stay until draft_poll() has
+ * returned the result, or the connection is closed or reconnected: any call on this connection may
+ * write it. Blocks only while the socket is full, up to the timeout; replies are taken in
+ * meanwhile. Errors as in draft_draft(), of which -DRAFT_E_RESOURCE_EXHAUSTED comes when
+ * max_inflight tickets are out: sent, and not yet returned by draft_poll(). */
 int draft_submit(struct draft *draft, const struct draft_request *request, uint64_t *ret_ticket);
 
-/* The next result in order of arrival. Waits up to `timeout_us` (0: not at all; negative: no limit). Returns 1 and a result, 0 when
- * none came in time, or an error of the connection. */
+/* The next result in order of arrival, which is not the order of sending. Waits up to `timeout_us`
+ * (0: not at all; negative: no limit; the connection's timeout does not count), but returns 0 at
+ * once when no ticket is out. Returns 1 and a result, 0 when none came in time, or an error of the
+ * connection. Results that arrived before a connection broke are returned first; the tickets whose
+ * results did not are lost. */
 int draft_poll(struct draft *draft, int64_t timeout_us, struct draft_result **ret);
 
 void draft_result_free(struct draft_result *result); /* NULL is fine */
 
-/* Asks draftd to drop a ticket. Its result still comes: CANCELLED, or the tokens if it was too late. */
+/* Asks draftd to drop a ticket. Its result still comes: CANCELLED, or the tokens if it was too
+ * late. Never blocks. -ENOENT: no such ticket is out. */
 int draft_cancel(struct draft *draft, uint64_t ticket);
 
-/* For the caller's event loop: wait for draft_events() (poll(2) bits) on draft_fd(), then call draft_poll() with 0 until it
- * returns 0. The descriptor is the connection's: never read, write or close it. -1 when broken. */
+/* For the caller's event loop: wait for draft_events() (poll(2) bits) on draft_fd(), then call
+ * draft_poll() with 0 until it returns 0 (which makes edge-triggered loops work too). Other calls
+ * may take in results that then raise no event: after any of them, and before waiting, call
+ * draft_poll() with 0 as well, and ask for draft_events() again. The descriptor is the
+ * connection's: never read, write or close it. -1 and no events when broken: it is closed, and a
+ * reconnect gives another. */
 int draft_fd(const struct draft *draft);
 short draft_events(const struct draft *draft);
 
-/* True once draftd said that it will stop: finish, then reconnect elsewhere or later. `draft_goaway_reason` is "" before. */
+/* True once draftd said that it will stop. Everything goes on working until it closes the
+ * connection, but new requests are answered with DRAINING: take the results that are out, then
+ * reconnect elsewhere or later. The reason is "" before, and valid until the next call. Noticed by
+ * whatever call receives it; draft_poll() with 0 is enough. */
 bool draft_going_away(const struct draft *draft);
 const char *draft_goaway_reason(const struct draft *draft);
 
 /* ---- the service ---- */
 
+/* One round trip to draftd's loop. */
 int draft_ping(struct draft *draft);
 
-/* Statistics as JSON text, or Prometheus text: malloc'd, free() it. */
+/* Statistics as JSON text (one object, one line), or Prometheus text: malloc'd, free() it. */
 int draft_stats(struct draft *draft, char **ret_json);
 int draft_metrics(struct draft *draft, char **ret_text);
 
-/* For root and draftd's own user. Reload returns when the new model serves, or fails and the old one serves on. */
+/* For root and draftd's own user, else -DRAFT_E_PERMISSION_DENIED. Drain returns when draftd has
+ * begun to. Reload returns when the new model serves, or fails and the old one serves on; loading
+ * takes longer than 10 s for a large model, so connect with a timeout to match. */
 int draft_drain(struct draft *draft);
 int draft_reload(struct draft *draft);
 
 /* The library's version: "1.0.0". */
 const char *draft_version(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,266 @@
+/* draftctl bench: how fast is draftd? A closed load, its latencies, and a sample checked against
+ * the CPU backend. */
+#include "bench_report.h"
+#include "command.h"
+#include "file.h"
+#include "load.h"
+#include "verify.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DURATION_DEFAULT_S 5
+
+struct bench_options {
+	struct load_options load;
+	const char *json; /* NULL: a table; "-": stdout */
+	bool verify;
+	const char *model;
+};
+
+static const char *const base_choices[] = {"inline", "host", NULL}; /* as enum load_base */
+
+static const struct option_spec options[] = {
+	{
+		.name = "concurrency",
+		.letter = 'n',
+		.kind = OPTION_U32,
+		.value = "N",
+		.help = "requests in flight, over all connections",
+		.offset = offsetof(struct bench_options, load.concurrency),
+		.min = 1,
+		.max = LOAD_INFLIGHT_MAX,
+	},
+	{
+		.name = "connections",
+		.letter = 'c',
+		.kind = OPTION_U32,
+		.value = "C",
+		.help = "connections that share them",
+		.offset = offsetof(struct bench_options, load.connections),
+		.min = 1,
+		.max = LOAD_CONNECTIONS_MAX,
+	},
+	{
+		.name = "rows",
+		.letter = 'r',
+		.kind = OPTION_U32,
+		.value = "N",
+		.help = "rows of a request",
+		.offset = offsetof(struct bench_options, load.rows),
+		.min = 1,
+		.max = REQUEST_ROWS_MAX,
+	},
+	{
+		.name = "steps",
+		.letter = 'k',
+		.kind = OPTION_U32,
+		.value = "K",
+		.help = "tokens to draft for a row",
+		.offset = offsetof(struct bench_options, load.steps),
+		.min = 1,
+		.max = REQUEST_STEPS_MAX,
+	},
+	{
+		.name = "temperature",
+		.kind = OPTION_REAL,
+		.value = "T",
+		.help = "0 takes the best token, more draws among the good ones",
+		.offset = offsetof(struct bench_options, load.temperature),
+		.real_min = 0,
+		.real_max = 1e6,
+	},
+	{
+		.name = "base",
+		.kind = OPTION_CHOICE,
+		.value = "WHERE",
+		.help = "where the logits travel: in the frames or in shared memory",
+		.offset = offsetof(struct bench_options, load.base),
+		.choices = base_choices,
+	},
+	{
+		.name = "logits",
+		.kind = OPTION_FLAG,
+		.help = "ask for draft logits, too",
+		.offset = offsetof(struct bench_options, load.logits),
+	},
+	{
+		.name = "requests",
+		.kind = OPTION_I64,
+		.value = "N",
+		.help = "send so many",
+		.offset = offsetof(struct bench_options, load.requests),
+		.min = 1,
+		.max = INT64_C(1000000000000),
+		.absent = "as many as fit the time",
+	},
+	{
+		.name = "duration",
+		.letter = 'd',
+		.kind = OPTION_REAL,
+		.value = "SECONDS",
+		.help = "send for so long",
+		.offset = offsetof(struct bench_options, load.duration_s),
+		.real_min = 0.01,
+		.real_max = 604800,
+		.absent = "5, no limit with --requests",
+	},
+	{
+		.name = "warmup",
+		.letter = 'w',
+		.kind = OPTION_REAL,
+		.value = "SECONDS",
+		.help = "send for so long before measuring",
+		.offset = offsetof(struct bench_options, load.warmup_s),
+		.real_min = 0,
+		.real_max = 3600,
+	},
+	{
+		.name = "seed",
+		.kind = OPTION_I64,
+		.value = "S",
+		.help = "for the random data",
+		.offset = offsetof(struct bench_options, load.seed),
+		.min = INT64_MIN,
+		.max = INT64_MAX,
+	},
+	{
+		.name = "json",
+		.kind = OPTION_TEXT,
+		.value = "FILE",
+		.help = "write the report as JSON to FILE, too; \"-\": only that, on stdout",
+		.offset = offsetof(struct bench_options, json),
+	},
+	{
+		.name = "verify",
+		.kind = OPTION_FLAG,
+		.help = "compute a sample of the replies again on this CPU and compare every bit; "
+			"needs "
+			"--model",
+		.offset = offsetof(struct bench_options, verify),
+	},
+	{
+		.name = "model",
+		.kind = OPTION_TEXT,
+		.value = "PATH",
+		.help = "the model that draftd serves, for --verify",
+		.offset = offsetof(struct bench_options, model),
+	},
+	{0},
+};
+
+static const struct bench_options defaults = {
+	.load = {.concurrency = 8, .connections = 1, .rows = 1, .steps = 4},
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal_number)
+{
+	(void)signal_number;
+	interrupted = 1;
+}
+
+/* The first SIGINT ends the load early, with a report; the second ends the process. */
+static void watch_interrupt(void)
+{
+	struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+}
+
+static int report(const struct bench_options *wanted, const struct load *load,
+	const struct load_result *result, const struct bench_verdict *verdict,
+	struct error_text *error)
+{
+	const struct load_options *o = &wanted->load;
+	bool only_json = wanted->json != NULL && strcmp(wanted->json, "-") == 0;
+	json_t *root;
+	char *text;
+	int r = 0;
+
+	if (!only_json)
+		bench_report_print(o, load_model(load), result, verdict);
+	if (wanted->json == NULL)
+		return 0;
+	root = bench_report_json(o, load_model(load), result, verdict);
+	if (only_json)
+		return command_print_json(root) == EXIT_SUCCESS
+			       ? 0
+			       : error_text_set(error, EINVAL, "no report");
+	text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+	json_decref(root);
+	if (text == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	r = file_replace(wanted->json, text, strlen(text), error);
+	free(text);
+	return r;
+}
+
+static int run(const struct common *common, const void *values, char **operands)
+{
+	struct bench_options wanted = *(const struct bench_options *)values;
+	struct load_options *o = &wanted.load;
+	struct bench_verdict verdict = {0};
+	struct load_result *result = NULL;
+	struct verify *verify = NULL;
+	struct load *load = NULL;
+	struct error_text error;
+	int r, code = EXIT_FAILURE;
+
+	(void)operands;
+	if (o->concurrency < o->connections)
+		return command_misuse("bench: --concurrency %u is less than --connections %u: some "
+				      "would have nothing to do",
+			o->concurrency, o->connections);
+	if (wanted.verify != (wanted.model != NULL))
+		return command_misuse("bench: --verify and --model PATH go together");
+	if (o->duration_s == 0 && o->requests == 0)
+		o->duration_s = DURATION_DEFAULT_S;
+	result = calloc(1, sizeof(*result));
+	if (result == NULL)
+		return command_fail("out of memory");
+	r = load_open(o, common, &load, &error);
+	if (r == 0 && wanted.verify)
+		r = verify_open(wanted.model, load_model(load), o->rows, o->steps, o->logits,
+			(uint64_t)o->seed, &verify, &error);
+	if (r < 0)
+		goto out;
+	watch_interrupt();
+	load_run(load, &interrupted, verify != NULL ? verify_observe : NULL, verify, result);
+	if (verify != NULL) {
+		r = verify_run(verify, &verdict.checked, &verdict.different, verdict.first,
+			sizeof(verdict.first), &error);
+		if (r < 0)
+			goto out;
+		verdict.verified = true;
+	}
+	r = report(&wanted, load, result, &verdict, &error);
+	if (r == 0 && load_error_count(result) == 0 && verdict.different == 0)
+		code = EXIT_SUCCESS;
+out:
+	if (r < 0)
+		command_fail("%s", error.text);
+	verify_close(verify);
+	load_close(load);
+	free(result);
+	return code;
+}
+
+const struct command command_bench = {
+	.name = "bench",
+	.summary = "load draftd and measure throughput and latency",
+	.description =
+		"Keeps so many requests of random data in flight, sending the next when one is "
+		"answered, and reports throughput, percentiles of the latency, and where draftd "
+		"spent the time. Ctrl-C ends it early, with the report. Exits with 1 after "
+		"any error or difference.",
+	.options = options,
+	.defaults = &defaults,
+	.values_bytes = sizeof(defaults),
+	.run = run,
+};

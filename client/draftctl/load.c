@@ -1,0 +1,191 @@
+#include "load_private.h"
+#include "text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Different base buffers, so that no cache of a request's makes the load look lighter than it is:
+ * as many as fit the budget, within these bounds. */
+#define BLOCKS_MIN        2
+#define BLOCKS_MAX        8
+#define BLOCKS_BYTES      (64u << 20)
+#define BASE_SCALE        4.0f
+#define FRAME_OTHER_BYTES 1024 /* of a draft request's frame beside its columns and base */
+#define FRAME_ROW_BYTES   40   /* of its columns, for a row, at most */
+
+static int lane_init(struct lane *lane, uint32_t rows)
+{
+	lane->anchors = malloc(rows * sizeof(*lane->anchors));
+	lane->positions = malloc(rows * sizeof(*lane->positions));
+	lane->seeds = malloc(rows * sizeof(*lane->seeds));
+	return lane->anchors != NULL && lane->positions != NULL && lane->seeds != NULL ? 0
+										       : -ENOMEM;
+}
+
+static void line_done(struct line *line)
+{
+	for (uint32_t i = 0; line->lanes != NULL && i < line->lane_count; i++) {
+		free(line->lanes[i].anchors);
+		free(line->lanes[i].positions);
+		free(line->lanes[i].seeds);
+		if (line->region == NULL)
+			free(line->lanes[i].logits);
+	}
+	free(line->lanes);
+	draft_close(line->draft); /* and its region */
+}
+
+static int line_open_region(const struct load *load, struct line *line, struct error_text *error)
+{
+	uint64_t base_bytes = load->block_bytes * load->block_count;
+	uint64_t bytes = base_bytes;
+	char *data;
+
+	if (load->options.logits)
+		bytes += load->block_bytes * line->lane_count;
+	if (draft_region_open(line->draft, bytes, DRAFT_HOST, &line->region) < 0)
+		return error_text_set(error, EPROTO, "a region of %s: %s", text_bytes(bytes).at,
+			draft_error(line->draft));
+	data = draft_region_data(line->region);
+	memcpy(data, load->blocks, base_bytes);
+	for (uint32_t i = 0; load->options.logits && i < line->lane_count; i++) {
+		struct lane *lane = &line->lanes[i];
+
+		lane->logits_offset = base_bytes + i * load->block_bytes;
+		lane->logits = (uint16_t *)(void *)(data + lane->logits_offset);
+	}
+	return 0;
+}
+
+static int line_open(const struct load *load, struct line *line, const struct common *common,
+	struct error_text *error)
+{
+	const struct draft_model *model;
+	int r;
+
+	line->lanes = calloc(line->lane_count, sizeof(*line->lanes));
+	if (line->lanes == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < line->lane_count; i++) {
+		if (lane_init(&line->lanes[i], load->options.rows) < 0)
+			return error_text_set(error, ENOMEM, "out of memory");
+		if (!load->options.logits || load->options.base == LOAD_BASE_HOST)
+			continue;
+		line->lanes[i].logits = malloc(load->block_bytes);
+		if (line->lanes[i].logits == NULL)
+			return error_text_set(error, ENOMEM, "out of memory");
+	}
+	if (line->draft == NULL) {
+		r = command_connect(common, &line->draft, error);
+		if (r < 0)
+			return r;
+	}
+	model = draft_model(line->draft);
+	if (line->lane_count > model->max_inflight)
+		return error_text_set(error, EINVAL,
+			"%u requests in flight on a connection; this draftd takes %u: "
+			"more --connections or less --concurrency",
+			line->lane_count, model->max_inflight);
+	if (load->options.base == LOAD_BASE_HOST)
+		return line_open_region(load, line, error);
+	return 0;
+}
+
+static int draw_blocks(struct load *load, struct error_text *error)
+{
+	uint64_t fit = BLOCKS_BYTES / load->block_bytes;
+
+	load->block_count = fit < BLOCKS_MIN   ? BLOCKS_MIN
+			    : fit > BLOCKS_MAX ? BLOCKS_MAX
+					       : (unsigned)fit;
+	load->blocks = malloc(load->block_bytes * load->block_count);
+	load->temperatures = malloc(load->options.rows * sizeof(*load->temperatures));
+	if (load->blocks == NULL || load->temperatures == NULL)
+		return error_text_set(error, ENOMEM, "no memory for %u buffers of %s",
+			load->block_count, text_bytes(load->block_bytes).at);
+	random_bf16_normal(
+		&load->random, BASE_SCALE, load->blocks, load->block_bytes / 2 * load->block_count);
+	for (uint32_t r = 0; r < load->options.rows; r++)
+		load->temperatures[r] = (float)load->options.temperature;
+	return 0;
+}
+
+static int check_limits(
+	const struct load *load, const struct draft_model *model, struct error_text *error)
+{
+	const struct load_options *o = &load->options;
+	uint64_t frame =
+		load->block_bytes + FRAME_OTHER_BYTES + (uint64_t)o->rows * FRAME_ROW_BYTES;
+	int r;
+
+	r = command_check_shape(model, o->rows, o->steps, error);
+	if (r < 0)
+		return r;
+	if (o->base == LOAD_BASE_INLINE && frame > model->max_frame_bytes)
+		return error_text_set(error, EINVAL,
+			"the base logits of a request are %s, a frame is at most %s: "
+			"--base host, or fewer --rows",
+			text_bytes(load->block_bytes).at, text_bytes(model->max_frame_bytes).at);
+	return 0;
+}
+
+int load_open(const struct load_options *options, const struct common *common, struct load **ret,
+	struct error_text *error)
+{
+	uint32_t connections = options->connections;
+	const struct draft_model *model;
+	struct load *load;
+	int r;
+
+	load = calloc(1, sizeof(*load));
+	if (load == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	load->options = *options;
+	load->random = random_start((uint64_t)options->seed, 1);
+	load->timeout_ns = (int64_t)(common->timeout_s * 1e9);
+	load->lines = calloc(connections, sizeof(*load->lines));
+	load->polls = calloc(connections, sizeof(*load->polls));
+	if (load->lines == NULL || load->polls == NULL) {
+		r = error_text_set(error, ENOMEM, "out of memory");
+		goto out;
+	}
+	/* The first connection tells the vocabulary, and with it how large everything is. */
+	r = command_connect(common, &load->lines[0].draft, error);
+	if (r < 0)
+		goto out;
+	model = draft_model(load->lines[0].draft);
+	load->block_bytes = (uint64_t)options->rows * options->steps * model->vocab * 2;
+	r = check_limits(load, model, error);
+	if (r == 0)
+		r = draw_blocks(load, error);
+	for (uint32_t i = 0; r == 0 && i < connections; i++) {
+		load->lines[i].lane_count = options->concurrency / connections +
+					    (i < options->concurrency % connections ? 1 : 0);
+		r = line_open(load, &load->lines[i], common, error);
+	}
+out:
+	if (r < 0)
+		load_close(load);
+	else
+		*ret = load;
+	return r;
+}
+
+void load_close(struct load *load)
+{
+	if (load == NULL)
+		return;
+	for (uint32_t i = 0; load->lines != NULL && i < load->options.connections; i++)
+		line_done(&load->lines[i]);
+	free(load->lines);
+	free(load->polls);
+	free(load->blocks);
+	free(load->temperatures);
+	free(load);
+}
+
+const struct draft_model *load_model(const struct load *load)
+{
+	return draft_model(load->lines[0].draft);
+}

@@ -1,0 +1,19 @@
+/* Figures as people read them, returned by value: printf("%s", text_duration(ns).at).
+ *
+ * Pure functions, usable from any thread. */
+#ifndef DRAFTCTL_TEXT_H
+#define DRAFTCTL_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct text {
+	char at[40];
+};
+
+struct text text_duration(double ns);     /* three digits: "870 ns", "12.3 us", "1.24 s" */
+struct text text_count(uint64_t count);   /* "1,234,567" */
+struct text text_rate(double per_second); /* "1,234,567"; "27.6" below a hundred */
+struct text text_bytes(uint64_t bytes);   /* "74.2 MiB" */
+
+#endif

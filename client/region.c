@@ -1,0 +1,260 @@
+/* Shared memory. draftd's memfd is mapped only if it is sealed against shrinking and as long as it
+ * is said to be: then no access to the mapping can raise SIGBUS. */
+#include "client/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Asks draftd to close a region that nobody wants, without waiting. */
+static int give_back(struct draft *draft, uint32_t id)
+{
+	struct call *call;
+	int r;
+
+	r = call_start(draft, call_take_empty, NULL, &call);
+	if (r < 0)
+		return r;
+	call->abandoned = true;
+	region_close_encode(&draft->unsent, (uint32_t)call->ticket, id);
+	return 0;
+}
+
+int region_read_open(struct draft *draft, const struct call *call, struct message *message,
+	struct frame *frame, struct message_fault *fault)
+{
+	struct region_reply reply;
+	struct region_grant *grant;
+
+	if (region_reply_decode(message->params, &reply, fault) < 0)
+		return -EBADMSG;
+	if (!call->waiter)
+		return give_back(draft, reply.region);
+	grant = call->waiter->into;
+	if (!reply.has_memory || reply.memory != grant->memory || reply.bytes < grant->bytes)
+		return message_refuse(fault, ERROR_BAD_REQUEST,
+			"region_open was answered with other memory, or less, than was asked for");
+	grant->region = reply.region;
+	grant->bytes = reply.bytes;
+	grant->fd = frame->fds[0];
+	frame->fds[0] = -1;
+	return 0;
+}
+
+int region_read_import(struct draft *draft, const struct call *call, struct message *message,
+	struct frame *frame, struct message_fault *fault)
+{
+	struct region_reply reply;
+
+	(void)frame;
+	if (region_reply_decode(message->params, &reply, fault) < 0)
+		return -EBADMSG;
+	if (!call->waiter)
+		return give_back(draft, reply.region);
+	((struct region_grant *)call->waiter->into)->region = reply.region;
+	return 0;
+}
+
+/* Maps `bytes` of a memfd that cannot shrink. On failure the sentence starts with `whose`. */
+static int map(struct draft *draft, const char *whose, int fd, uint64_t bytes, void **ret)
+{
+	struct stat status;
+	void *data;
+	int seals;
+
+	if (fstat(fd, &status) < 0)
+		return handle_fail(
+			draft, -errno, "%s descriptor: %s", whose, strerrordesc_np(errno));
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return handle_fail(draft, -EINVAL,
+			"%s descriptor is no memfd sealed with F_SEAL_SHRINK", whose);
+	if (bytes > (uint64_t)status.st_size || bytes > SIZE_MAX)
+		return handle_fail(draft, -EINVAL,
+			"%s memfd has %lld bytes where the region has %llu", whose,
+			(long long)status.st_size, (unsigned long long)bytes);
+	data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+		return handle_fail(draft, -errno, "cannot map %llu bytes of %s memfd: %s",
+			(unsigned long long)bytes, whose, strerrordesc_np(errno));
+	*ret = data;
+	return 0;
+}
+
+static struct draft_region *region_new(struct draft *draft)
+{
+	struct draft_region *region = calloc(1, sizeof(*region));
+
+	if (!region)
+		handle_fail(draft, -ENOMEM, "no memory for a region");
+	else
+		region->draft = draft;
+	return region;
+}
+
+static void region_free(struct draft_region *region)
+{
+	if (!region)
+		return;
+	if (region->data)
+		munmap(region->data, (size_t)region->bytes);
+	free(region);
+}
+
+/* Puts a region whose fields are set into the handle's list. */
+static void region_link(struct draft_region *region)
+{
+	region->epoch = region->draft->epoch;
+	region->next = region->draft->regions;
+	region->draft->regions = region;
+}
+
+static int ask(struct draft *draft, enum method method, int fd, struct region_grant *grant)
+{
+	struct region_request request = {.bytes = grant->bytes, .memory = grant->memory};
+	struct waiter waiter = {.into = grant};
+	struct call *call;
+	uint64_t ticket;
+	int r;
+
+	r = call_start(draft, method == METHOD_REGION_OPEN ? region_read_open : region_read_import,
+		&waiter, &call);
+	if (r < 0)
+		return r;
+	call->reply_fds = method == METHOD_REGION_OPEN ? 1 : 0;
+	ticket = call->ticket;
+	wire_buffer_clear(&draft->head);
+	region_request_encode(&draft->head, (uint32_t)ticket, method, &request);
+	return call_run(draft, ticket, fd, &waiter, deadline_after(draft->timeout_us));
+}
+
+int draft_region_open(
+	struct draft *draft, uint64_t bytes, enum draft_memory memory, struct draft_region **ret)
+{
+	struct region_grant grant = {.bytes = bytes, .fd = -1};
+	struct draft_region *region = NULL;
+	int r;
+
+	r = handle_check(draft);
+	if (r < 0)
+		return r;
+	if (memory != DRAFT_HOST && memory != DRAFT_DEVICE)
+		return handle_fail(draft, -EINVAL, "memory is %d; it is DRAFT_HOST or DRAFT_DEVICE",
+			(int)memory);
+	if (bytes == 0)
+		return handle_fail(draft, -EINVAL, "bytes is 0; a region has at least 1");
+	region = region_new(draft);
+	if (!region)
+		return -ENOMEM;
+	grant.memory = memory == DRAFT_HOST ? REGION_HOST : REGION_DEVICE;
+	r = ask(draft, METHOD_REGION_OPEN, -1, &grant);
+	if (r < 0)
+		goto out;
+	if (memory == DRAFT_DEVICE)
+		r = handle_fail(
+			draft, -ENOTSUP, "this libdraft cannot map device memory; use DRAFT_HOST");
+	else
+		r = map(draft, "draftd's", grant.fd, grant.bytes, &region->data);
+	if (r < 0) {
+		if (r == -EINVAL)
+			r = -EPROTO; /* it is draftd that gave something wrong */
+		if (!draft->broken && give_back(draft, grant.region) == 0)
+			transport_flush(draft);
+		goto out;
+	}
+	region->id = grant.region;
+	region->bytes = grant.bytes;
+	region_link(region);
+	*ret = region;
+	region = NULL;
+out:
+	if (grant.fd >= 0)
+		close(grant.fd);
+	region_free(region);
+	return r;
+}
+
+int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret)
+{
+	struct region_grant grant = {.memory = REGION_HOST, .bytes = bytes, .fd = -1};
+	struct draft_region *region = NULL;
+	int r;
+
+	r = handle_check(draft);
+	if (r < 0)
+		return r;
+	if (bytes == 0)
+		return handle_fail(draft, -EINVAL, "bytes is 0; a region has at least 1");
+	region = region_new(draft);
+	if (!region)
+		return -ENOMEM;
+	region->bytes = bytes;
+	r = map(draft, "the caller's", fd, bytes, &region->data);
+	if (r == 0)
+		r = ask(draft, METHOD_REGION_IMPORT, fd, &grant);
+	if (r < 0)
+		goto out;
+	region->id = grant.region;
+	region_link(region);
+	*ret = region;
+	region = NULL;
+out:
+	region_free(region);
+	return r;
+}
+
+int draft_region_close(struct draft_region *region)
+{
+	struct draft *draft;
+	struct draft_region **at;
+	struct waiter waiter = {0};
+	struct call *call;
+	uint64_t ticket;
+	int r = 0;
+
+	if (!region)
+		return 0;
+	draft = region->draft;
+	for (at = &draft->regions; *at != region; at = &(*at)->next)
+		;
+	*at = region->next;
+	/* With its connection draftd's side of it has gone already. */
+	if (draft->broken || region->epoch != draft->epoch)
+		goto out;
+	r = call_start(draft, call_take_empty, &waiter, &call);
+	if (r < 0)
+		goto out;
+	ticket = call->ticket;
+	wire_buffer_clear(&draft->head);
+	region_close_encode(&draft->head, (uint32_t)ticket, region->id);
+	r = call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
+out:
+	region_free(region);
+	return r;
+}
+
+void region_free_all(struct draft *draft)
+{
+	struct draft_region *next;
+
+	for (struct draft_region *region = draft->regions; region; region = next) {
+		next = region->next;
+		region_free(region);
+	}
+	draft->regions = NULL;
+}
+
+void *draft_region_data(const struct draft_region *region)
+{
+	return region->data;
+}
+
+uint64_t draft_region_bytes(const struct draft_region *region)
+{
+	return region->bytes;
+}

@@ -1,0 +1,53 @@
+#include "client/draftctl/text.h"
+#include "tests/unit/draftctl/suites.h"
+
+START_TEST(durations)
+{
+	ck_assert_str_eq(text_duration(0).at, "0 ns");
+	ck_assert_str_eq(text_duration(870).at, "870 ns");
+	ck_assert_str_eq(text_duration(999.4).at, "999 ns");
+	ck_assert_str_eq(text_duration(999.6).at, "1.00 us");
+	ck_assert_str_eq(text_duration(9994).at, "9.99 us");
+	ck_assert_str_eq(text_duration(9996).at, "10.0 us");
+	ck_assert_str_eq(text_duration(123456).at, "123 us");
+	ck_assert_str_eq(text_duration(999600).at, "1.00 ms");
+	ck_assert_str_eq(text_duration(1240e6).at, "1.24 s");
+	ck_assert_str_eq(text_duration(86400e9).at, "86400 s");
+}
+END_TEST
+
+START_TEST(counts)
+{
+	ck_assert_str_eq(text_count(0).at, "0");
+	ck_assert_str_eq(text_count(999).at, "999");
+	ck_assert_str_eq(text_count(1000).at, "1,000");
+	ck_assert_str_eq(text_count(1234567).at, "1,234,567");
+	ck_assert_str_eq(text_count(UINT64_MAX).at, "18,446,744,073,709,551,615");
+	ck_assert_str_eq(text_rate(3.214).at, "3.21");
+	ck_assert_str_eq(text_rate(27.649).at, "27.6");
+	ck_assert_str_eq(text_rate(99.96).at, "100");
+	ck_assert_str_eq(text_rate(12345.6).at, "12,346");
+}
+END_TEST
+
+START_TEST(bytes)
+{
+	ck_assert_str_eq(text_bytes(1023).at, "1023 bytes");
+	ck_assert_str_eq(text_bytes(1024).at, "1.00 KiB");
+	ck_assert_str_eq(text_bytes(64u << 20).at, "64.0 MiB");
+	ck_assert_str_eq(text_bytes((1u << 20) - 1).at, "1.00 MiB");
+	ck_assert_str_eq(text_bytes(UINT64_MAX).at, "16.0 EiB");
+}
+END_TEST
+
+Suite *text_suite(void)
+{
+	Suite *suite = suite_create("text");
+	TCase *tests = tcase_create("text");
+
+	tcase_add_test(tests, durations);
+	tcase_add_test(tests, counts);
+	tcase_add_test(tests, bytes);
+	suite_add_tcase(suite, tests);
+	return suite;
+}
