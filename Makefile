@@ -1,4 +1,7 @@
 # draftd: one non-recursive makefile. `make help` lists the targets.
+#
+# make runs itself again only for another kind of build (sanitizers, fuzzing, the archive) or when packages may have to be
+# installed before they can be looked up (demo, check).
 
 VERSION := 1.0.0
 PREFIX  ?= /usr/local
@@ -10,6 +13,12 @@ AR      ?= ar
 PYTHON  ?= /usr/bin/python3
 # address, undefined or thread; each gets a build folder of its own.
 SANITIZE ?=
+# 1: programs that find their libraries in ../lib, for the archive
+RELOCATABLE ?=
+# runs of each fuzz target
+RUNS ?= 2000000
+
+, := ,
 
 PKG_CONFIG ?= pkg-config
 MSGPACK_PC := $(shell $(PKG_CONFIG) --exists msgpack-c && echo msgpack-c || echo msgpack)
@@ -27,7 +36,9 @@ CFLAGS   ?= -g
 ALL_CFLAGS = -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SAN) $(CFLAGS) -I. -D_GNU_SOURCE \
              -DDRAFTD_VERSION='"$(VERSION)"' -ffp-contract=off -fvisibility=hidden -MMD -MP \
              $(PACKAGES_CFLAGS)
-ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SAN) $(LDFLAGS)
+# DT_RPATH and not DT_RUNPATH: the libraries' own libraries are looked for there too.
+RELOCATE := $(if $(RELOCATABLE),-Wl$(,)--disable-new-dtags -Wl$(,)-rpath$(,)'$$ORIGIN/../lib')
+ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SAN) $(RELOCATE) $(LDFLAGS)
 
 # ---- sources, by room ----
 
@@ -37,67 +48,79 @@ DAEMON_SRC   := $(wildcard daemon/*.c)
 CLIENT_SRC   := $(wildcard client/*.c)
 DRAFTCTL_SRC := $(wildcard client/draftctl/*.c)
 EXAMPLE_SRC  := $(wildcard client/examples/*.c)
-ROOMS        := proto kernels daemon client
 UNIT_SRC     := $(wildcard tests/unit/*/*.c)
+FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
+BENCH_SRC    := $(wildcard tests/bench/*.c)
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PROTO_OBJ    := $(call objects,$(PROTO_SRC))
 KERNELS_OBJ  := $(call objects,$(KERNELS_SRC))
 DAEMON_OBJ   := $(call objects,$(filter-out daemon/main.c,$(DAEMON_SRC)))
 CLIENT_OBJ   := $(call objects,$(CLIENT_SRC))
-DRAFTCTL_OBJ := $(call objects,$(DRAFTCTL_SRC))
+DRAFTCTL_OBJ := $(call objects,$(filter-out client/draftctl/main.c,$(DRAFTCTL_SRC)))
 
-# What each room may use (and so what it is compiled and linked with).
-pc_cflags = $(shell $(PKG_CONFIG) --cflags $(1))
-pc_libs   = $(shell $(PKG_CONFIG) --libs $(1))
+# What each room may use (and so what it is compiled and linked with). Goals that install packages or need none are let
+# through without them.
+PACKAGES := $(MSGPACK_PC) jansson libuv libsystemd inih
+ifneq ($(filter-out deps demo check check-% clean help dist uninstall,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(shell $(PKG_CONFIG) --exists $(PACKAGES) && echo found),found)
+$(error packages are missing ($(PACKAGES)): run `make deps`)
+endif
+endif
+pc_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 PROTO_LIBS   := $(call pc_libs,$(MSGPACK_PC))
 KERNELS_LIBS := $(call pc_libs,jansson) -lpthread -lm
 DAEMON_LIBS  := $(call pc_libs,libuv libsystemd inih)
 CLIENT_LIBS  := $(call pc_libs,jansson)
-PACKAGES_CFLAGS := $(call pc_cflags,$(MSGPACK_PC) jansson libuv libsystemd inih)
+PACKAGES_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
 
 LIBPROTO   := $(BUILD)/obj/libproto.a
 LIBKERNELS := $(BUILD)/obj/libkernels.a
 LIBDAEMON  := $(BUILD)/obj/libdaemon.a
 LIBCLIENT  := $(BUILD)/obj/libclient.a
+LIBDRAFTCTL := $(BUILD)/obj/libdraftctl.a
 SONAME     := libdraft.so.0
 PROGRAMS   := $(BUILD)/draftd $(BUILD)/draftctl $(BUILD)/$(SONAME)
 
+# One short line a file; the whole commands with V=1.
+quiet = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
+
 .PHONY: all
-all: $(PROGRAMS) $(BUILD)/examples
+all: $(PROGRAMS) $(BUILD)/examples ## build draftd, draftctl, libdraft and the examples
 
 # ---- compiling ----
 
 # The vector paths of the CPU backend, one file an instruction set, chosen at run time.
 $(BUILD)/obj/kernels/cpu/%_avx2.o:   ISA := -mavx2 -mfma
 $(BUILD)/obj/kernels/cpu/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-$(BUILD)/obj/kernels/cpu/%.o: OPT := $(if $(SANITIZE),-O1,-O3)
+$(BUILD)/obj/kernels/cpu/%.o: OPT := $(if $(SANITIZE),-O2,-O3)
 # libdraft's objects go into a shared library.
 $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ISA) $(PIC) -c -o $@ $<
+	$(call quiet,CC)$(CC) $(ALL_CFLAGS) $(ISA) $(PIC) -c -o $@ $<
 
 $(LIBPROTO): $(PROTO_OBJ)
 $(LIBKERNELS): $(KERNELS_OBJ)
 $(LIBDAEMON): $(DAEMON_OBJ)
 $(LIBCLIENT): $(CLIENT_OBJ)
-$(LIBPROTO) $(LIBKERNELS) $(LIBDAEMON) $(LIBCLIENT):
+$(LIBDRAFTCTL): $(DRAFTCTL_OBJ)
+$(LIBPROTO) $(LIBKERNELS) $(LIBDAEMON) $(LIBCLIENT) $(LIBDRAFTCTL):
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call quiet,AR)$(AR) rcs $@ $^
 
 $(BUILD)/draftd: $(BUILD)/obj/daemon/main.o $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(DAEMON_LIBS) $(KERNELS_LIBS) $(PROTO_LIBS)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(DAEMON_LIBS) $(KERNELS_LIBS) $(PROTO_LIBS)
 
 $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
-	$(CC) $(SAN) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=client/libdraft.map \
+	$(call quiet,LINK)$(CC) $(SAN) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=client/libdraft.map \
 		-Wl,-z,relro,-z,now $(if $(SANITIZE),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(CLIENT_OBJ) $(PROTO_OBJ) \
 		$(CLIENT_LIBS) $(PROTO_LIBS)
 	@ln -sf $(SONAME) $(BUILD)/libdraft.so
 
-$(BUILD)/draftctl: $(DRAFTCTL_OBJ) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
-	$(CC) $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@ $(DRAFTCTL_OBJ) $(LIBKERNELS) $(LIBPROTO) \
+$(BUILD)/draftctl: $(BUILD)/obj/client/draftctl/main.o $(LIBDRAFTCTL) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@ $(filter %.o %.a,$^) \
 		-L$(BUILD) -ldraft $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS)
 
 # Examples are built as a user would: the public header and the library, nothing else.
@@ -106,25 +129,129 @@ EXAMPLES := $(patsubst client/examples/%.c,$(BUILD)/examples/%,$(EXAMPLE_SRC))
 $(BUILD)/examples: $(EXAMPLES)
 $(BUILD)/examples/%: client/examples/%.c client/draft.h $(BUILD)/$(SONAME)
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -O2 $(WARN) $(SAN) -Iclient -o $@ $< -L$(BUILD) -Wl,-rpath,'$$ORIGIN/..' -ldraft
+	$(call quiet,CC)$(CC) -std=c11 -O2 $(WARN) $(SAN) -Iclient -o $@ $< -L$(BUILD) -Wl,-rpath,'$$ORIGIN/..' -ldraft
 
-# ---- unit tests: one program a room ----
+# ---- tests ----
 
-CHECK_LIBS = $(call pc_libs,check)
+# One unit program a room, linked with that room and what it may use.
 UNIT_PROGRAMS := $(patsubst %,$(BUILD)/tests/unit-%,$(sort $(notdir $(patsubst %/,%,$(dir $(UNIT_SRC))))))
-UNIT_LINK := $(LIBDAEMON) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
+ALL_LIBS = $(DAEMON_LIBS) $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS)
+$(BUILD)/tests/unit-proto:    $(LIBPROTO)
+$(BUILD)/tests/unit-kernels:  $(LIBKERNELS)
+$(BUILD)/tests/unit-daemon:   $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
+$(BUILD)/tests/unit-client:   $(LIBCLIENT) $(LIBPROTO)
+$(BUILD)/tests/unit-draftctl: $(LIBDRAFTCTL) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
 
+unit_objects = $(call objects,$(wildcard tests/unit/$(1)/*.c))
 .SECONDEXPANSION:
-$(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(patsubst %.c,$$(BUILD)/obj/%.o,$$(wildcard tests/unit/%/*.c)) $(UNIT_LINK)
+$(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(DAEMON_LIBS) $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CHECK_LIBS)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(ALL_LIBS) $(call pc_libs,check)
 
-.PHONY: unit
-unit: $(UNIT_PROGRAMS)
-	@set -e; for t in $^; do $$t; done
+# The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
+PYTEST := BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests/integration
+SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 
-.PHONY: clean
-clean:
+.PHONY: unit integration check check-run
+unit: $(UNIT_PROGRAMS) ## run the unit tests alone
+	@tests/run $^
+integration: all ## run the integration tests alone
+	@tests/run "$(SYMBOLS)" "$(PYTEST)"
+check-run: $(UNIT_PROGRAMS) all
+	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(PYTEST)"
+
+check: deps ## install what is missing, build, run every test that needs no GPU
+	+@$(MAKE) --no-print-directory check-run
+
+# A sanitizer's finding ends the process, and so fails the test that met it.
+.PHONY: check-asan check-ubsan check-tsan check-valgrind check-valgrind-run
+check-asan: deps ## the same under AddressSanitizer, with leak detection
+	+@$(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address check-run
+check-ubsan: deps ## the same under UndefinedBehaviorSanitizer
+	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/ubsan SANITIZE=undefined check-run
+check-tsan: deps ## the same under ThreadSanitizer
+	+@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
+
+check-valgrind: deps ## unit tests and a session of the daemon under memcheck
+	+@$(MAKE) --no-print-directory check-valgrind-run
+VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
+            --suppressions=tests/valgrind.supp
+check-valgrind-run: $(UNIT_PROGRAMS) all
+	@CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
+		"DRAFTD_WRAPPER='$(VALGRIND)' $(PYTEST) -m valgrind"
+
+# ---- fuzzing: clang's libFuzzer, with address and undefined-behaviour checks ----
+
+FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=build/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined
+$(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
+
+.PHONY: fuzz fuzz-run fuzz-regress fuzz-regress-run
+fuzz: ## RUNS runs of every fuzz target; findings go to build/fuzz/findings
+	+@$(FUZZ_MAKE) fuzz-run
+fuzz-regress: ## every fuzz target over its corpus and its old findings, once
+	+@$(FUZZ_MAKE) fuzz-regress-run
+fuzz-run: $(FUZZ_PROGRAMS)
+	@mkdir -p $(BUILD)/findings $(patsubst tests/fuzz/%.c,$(BUILD)/corpus/%,$(FUZZ_SRC))
+	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=$(RUNS) -print_final_stats=1 -verbosity=0 \
+		-artifact_prefix=$(BUILD)/findings/ $(BUILD)/corpus/$(notdir $(t)) $(call seeds,$(t))")
+fuzz-regress-run: $(FUZZ_PROGRAMS)
+	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
+seeds = $(wildcard tests/fuzz/corpus/$(notdir $(1)) tests/fuzz/regressions/$(notdir $(1)))
+
+# ---- speed, and a first look ----
+
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
+$(BENCH_PROGRAMS): $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS)
+
+.PHONY: bench demo
+bench: all $(BENCH_PROGRAMS) ## measure the CPU step and the wire
+	@set -e; for b in $(BENCH_PROGRAMS); do BUILD=$(BUILD) $$b; echo; done
+
+demo: deps ## install what is missing, build, draft a few tokens
+	+@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) tests/demo.sh
+
+# ---- packages, installing, archives ----
+
+.PHONY: deps install uninstall dist tarball clean help
+deps: ## install the Debian packages that building and testing need, if any is missing
+	@packaging/deps.sh
+
+LIBDIR := $(PREFIX)/lib
+DOCDIR := $(PREFIX)/share/doc/draftd
+install: all ## install below $(DESTDIR)$(PREFIX)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin sbin include) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(DOCDIR)/examples
+	install -m 755 $(BUILD)/draftd $(DESTDIR)$(PREFIX)/sbin/
+	install -m 755 $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(LIBDIR)/
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdraft.so
+	install -m 644 client/draft.h $(DESTDIR)$(PREFIX)/include/
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
+	install -m 644 README.md LICENSE proto/PROTOCOL.md $(DESTDIR)$(DOCDIR)/
+	install -m 644 $(EXAMPLE_SRC) $(DESTDIR)$(DOCDIR)/examples/
+uninstall: ## remove what install put there
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,sbin/draftd bin/draftctl include/draft.h)
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdraft.so pkgconfig/libdraft.pc)
+	rm -rf $(DESTDIR)$(DOCDIR)
+
+NAME := draftd-$(VERSION)
+dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
+	@mkdir -p build
+	git archive --format=tar.gz --prefix=$(NAME)/ -o build/$(NAME).tar.gz HEAD
+	@echo build/$(NAME).tar.gz
+tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
+	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all
+	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m)
+
+clean: ## remove build/
 	rm -rf build
+help: ## this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
+	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS PYTHON V'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

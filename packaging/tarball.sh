@@ -1,0 +1,36 @@
+#!/bin/bash
+# Puts the relocatable build $1 and every library that it needs, except glibc's, into $2.tar.gz: for hosts without the packages.
+set -eu -o pipefail
+
+build=$1 folder=$2
+rm -rf "$folder" "$folder.tar.gz"
+mkdir -p "$folder"/{bin,lib,include,share/draftd}
+install -m 755 "$build"/{draftd,draftctl} "$folder/bin/"
+install -m 755 "$build/libdraft.so.0" "$folder/lib/"
+ln -s libdraft.so.0 "$folder/lib/libdraft.so"
+install -m 644 client/draft.h "$folder/include/"
+install -m 644 README.md LICENSE proto/PROTOCOL.md "$folder/share/draftd/"
+cp -r tests/golden "$folder/share/draftd/"
+
+glibc='^(ld-linux.*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil)\.so'
+ldd "$build"/{draftd,draftctl} | awk '$2 == "=>" { print $1, $3 }' | sort -u | while read -r name path; do
+	if [[ $name =~ $glibc || $name == libdraft.so.0 ]]; then
+		continue
+	fi
+	[ -e "$path" ] || { echo "$name, which the programs need, is not on this machine" >&2 && exit 1; }
+	install -m 644 "$path" "$folder/lib/$name"
+done
+strip --strip-unneeded "$folder"/bin/* "$folder"/lib/lib*.so.*
+
+# Every library must come from the archive itself, or be glibc's.
+for program in draftd draftctl; do
+	env -i ldd "$folder/bin/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
+		if [[ ! $name =~ $glibc && $(realpath "$path") != $(realpath "$folder")/* ]]; then
+			echo "$program takes $name from $path, not from the archive" >&2
+			exit 1
+		fi
+	done
+done
+tar -C "$(dirname "$folder")" --owner=0 --group=0 --sort=name -czf "$folder.tar.gz" "$(basename "$folder")"
+rm -rf "$folder"
+echo "$folder.tar.gz: $(du -h "$folder.tar.gz" | cut -f1)"

@@ -1,0 +1,208 @@
+"""Every subcommand of draftctl: what it prints, and its exit code: 0 done, 1 failed, 2 used wrongly."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import golden
+from conftest import BUILD, MODEL, PATIENCE_S, draftctl
+
+CASE = golden.case("greedy_small")
+
+
+def good(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def bad(done, code, *words):
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr.startswith("draftctl: ")
+    for word in words:
+        assert word in done.stderr
+    if code == 1:
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_ping(daemon):
+    assert "answered" in good(draftctl("ping", socket=daemon.socket))
+    assert "3 answered" in good(draftctl("ping", "--count", "3", "--quiet", socket=daemon.socket))
+
+
+def test_info(daemon):
+    text = good(draftctl("info", socket=daemon.socket))
+    for word in "greedy_small", "300", "16", "cpu":
+        assert word in text
+    told = json.loads(good(draftctl("info", "--json", socket=daemon.socket)))
+    assert "greedy_small" in json.dumps(told)
+
+
+def test_draft(daemon):
+    """The golden case's base logits, anchor, position, seed and temperature: the recorded token."""
+    told = json.loads(
+        good(
+            draftctl(
+                "draft", "--json", "--base", MODEL, "--anchor", str(CASE.anchors[0]), "--position",
+                str(CASE.positions[0]), "--seed", str(CASE.seeds[0]), "--temperature", str(CASE.temperatures[0]),
+                socket=daemon.socket,
+            )
+        )
+    )
+    assert told["rows"][0]["tokens"] == CASE.tokens
+    text = good(draftctl("draft", "--rows", "3", "--steps", "5", socket=daemon.socket))
+    assert len([line for line in text.splitlines() if line.split() and line.split()[0] in "012"]) == 3
+
+
+def test_draft_is_deterministic(daemon):
+    one, two, other = (
+        json.loads(good(draftctl("draft", "--json", "--seed", seed, "--temperature", "1", socket=daemon.socket)))
+        for seed in ("5", "5", "6")
+    )
+    assert one["rows"] == two["rows"] != other["rows"]
+
+
+def test_replay(start):
+    case = golden.case("padding_rows")
+    daemon = start(model=case.path)
+    for base in "inline", "host":
+        assert "equal" in good(draftctl("replay", "--base", base, case.path, socket=daemon.socket))
+
+
+def test_replay_finds_one_bit(start, folder):
+    """A token or a stored logit that differs in one bit ends in exit code 1."""
+    case = golden.case("sampled_odd_vocab")
+    daemon = start(model=case.path)
+    data = case.path.read_bytes()
+    for name in "tokens", "draft_logits":
+        at = data.find(case.bytes[name]) + len(case.bytes[name]) // 2 // 8 * 8
+        wrong = folder / f"{name}.safetensors"
+        wrong.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        for base in "inline", "host":
+            done = draftctl("replay", "--base", base, wrong, socket=daemon.socket)
+            assert done.returncode == 1 and "DIFFERENT" in done.stdout, done.stdout + done.stderr
+
+
+def test_replay_of_what_is_no_case(daemon, folder):
+    bad(draftctl("replay", folder / "none.safetensors", socket=daemon.socket), 1, "none.safetensors")
+    other = golden.case("soft_cap").path
+    done = draftctl("replay", other, socket=daemon.socket)
+    assert done.returncode == 1
+
+
+def test_stats_and_metrics(daemon):
+    daemon.probe.call("draft", CASE.params())
+    assert "draft" in good(draftctl("stats", socket=daemon.socket))
+    text = good(draftctl("metrics", socket=daemon.socket))
+    for line in text.splitlines():
+        assert line.startswith("#") or line.rsplit(" ", 1)[0].split("{")[0].startswith("draftd_"), line
+        assert line.startswith("#") or float(line.rsplit(" ", 1)[1]) >= 0
+
+
+def test_bench(daemon, folder):
+    report = folder / "report.json"
+    text = good(
+        draftctl(
+            "bench", "--requests", "200", "--concurrency", "4", "--rows", "2", "--steps", "2", "--warmup", "0",
+            "--json", report, socket=daemon.socket,
+        )
+    )
+    assert "p99.9" in text and "errors: none" in text
+    assert '200' in json.dumps(json.loads(report.read_text()))
+    assert draftctl("bench", "--requests", "20", "--warmup", "0", "--base", "host", socket=daemon.socket).returncode == 0
+    done = draftctl("bench", "--requests", "50", "--warmup", "0", "--verify", "--model", MODEL, socket=daemon.socket)
+    assert done.returncode == 0 and "equal" in done.stdout, done.stdout + done.stderr
+
+
+def test_bench_against_another_model_is_wrong(daemon, folder):
+    """--verify against a model that is not the one served must not pass."""
+    data = bytearray(CASE.path.read_bytes())
+    weights = CASE.bytes["markov_head.markov_w2.weight"]
+    at = data.find(weights)
+    data[at : at + len(weights)] = weights[::-1]
+    other = folder / "other.safetensors"
+    other.write_bytes(data)
+    done = draftctl("bench", "--requests", "50", "--warmup", "0", "--verify", "--model", other, socket=daemon.socket)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_model_make_and_show(start, folder):
+    one, two = folder / "one.safetensors", folder / "two.safetensors"
+    for path in one, two:
+        draftctl("model", "make", "--vocab", "500", "--rank", "24", "--seed", "9", path, check=True)
+    assert one.read_bytes() == two.read_bytes()
+    shown = json.loads(good(draftctl("model", "show", "--json", one)))
+    assert (shown["vocab"], shown["rank"], shown["soft_cap"]) == (500, 24, None)
+    bad(draftctl("model", "make", "--vocab", "500", "--rank", "24", one), 1, "--force")
+    daemon = start(model=one)
+    assert daemon.probe.server["model"]["vocab"] == 500
+    bad(draftctl("model", "show", folder / "none"), 1, "none")
+
+
+def test_reload_and_drain(start):
+    daemon = start()
+    good(draftctl("reload", socket=daemon.socket))
+    good(draftctl("drain", socket=daemon.socket))
+    assert daemon.wait() == 0
+
+
+USED_WRONGLY = [
+    [],
+    ["conjure"],
+    ["model"],
+    ["model", "conjure"],
+    ["ping", "--colour"],
+    ["ping", "--count"],
+    ["ping", "--count", "0"],
+    ["ping", "surplus"],
+    ["replay"],
+    ["replay", "--base", "device", "x"],
+    ["draft", "--temperature", "hot"],
+    ["bench", "--rows", "-1"],
+    ["model", "make", "--vocab", "0", "x"],
+    ["--timeout", "0", "ping"],
+]
+
+
+@pytest.mark.parametrize("arguments", USED_WRONGLY, ids=" ".join)
+def test_used_wrongly(folder, arguments):
+    bad(draftctl(*arguments, socket=folder / "none"), 2)
+
+
+def test_nobody_listens(folder):
+    for command in ["ping"], ["info"], ["stats"], ["bench", "--requests", "1"], ["replay", MODEL]:
+        bad(draftctl(*command, socket=folder / "none"), 1, "none")
+
+
+def test_help_and_version():
+    assert "Commands:" in good(draftctl("--help"))
+    assert "--concurrency" in good(draftctl("bench", "--help"))
+    assert good(draftctl("--version")).startswith("draftctl ")
+
+
+def test_socket_from_the_environment(daemon):
+    good(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": str(daemon.socket)}))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["stats"], ["metrics"], ["ping", "--count", "100000"]], ids=" ".join)
+def test_closed_pipe(daemon, arguments):
+    """A reader that goes away ends draftctl quietly."""
+    process = subprocess.Popen(
+        [BUILD / "draftctl", "--socket", daemon.socket, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.wait(PATIENCE_S) in (-signal.SIGPIPE, 0, 1)
+    assert process.stderr.read() == b"" or process.returncode == 1
+    process.stderr.close()
+
+
+def test_full_disk(daemon):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [BUILD / "draftctl", "--socket", daemon.socket, "info"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    bad(subprocess.CompletedProcess([], done.returncode, "", done.stderr), 1, "output")

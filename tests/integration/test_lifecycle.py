@@ -1,0 +1,376 @@
+"""How draftd starts, refuses to start, reloads, drains and ends."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import golden
+import wire_codec
+from conftest import BUILD, MODEL, PATIENCE_S, ROOT, WRAPPER
+from wire_codec import ErrorReply
+
+CASE = golden.case("greedy_small")
+LONG = "--drain-timeout", "60s"
+
+
+# ---- the end ----
+
+
+@pytest.mark.valgrind
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_idle_end_takes_less_than_a_second(start, number):
+    daemon = start()
+    daemon.probe.call("draft", CASE.params())
+    begin = time.monotonic()
+    daemon.process.send_signal(number)
+    assert daemon.wait() == 0
+    assert time.monotonic() - begin < (20 if WRAPPER else 1)
+    assert sorted(os.listdir(daemon.folder)) == ["log", "notify"]
+    (goaway, _) = daemon.probe.receive()
+    assert goaway[:2] == [2, "goaway"] and daemon.probe.receive() is None
+
+
+def test_no_accepted_request_is_lost(slow_model):
+    """SIGTERM under load: what was accepted is answered; what comes after is DRAINING; then exit 0."""
+    daemon = slow_model.start(*LONG)
+    clients = [daemon.connect() for _ in range(3)]
+    expected = [slow_model.draft(client)["tokens"] for client in clients]
+    ids = [[client.submit("draft", slow_model.params(client)) for _ in range(4)] for client in clients]
+    for client in clients:
+        client.call("ping")  # they have arrived
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.told("STOPPING=1")
+    for client, mine, tokens in zip(clients, ids, expected):
+        for id in mine:
+            assert client.wait(id)[0]["tokens"] == tokens
+        assert [message[1] for message in client.notifications] == ["goaway"]
+        assert client.receive() is None
+    with pytest.raises((ConnectionRefusedError, FileNotFoundError)):
+        daemon.raw()
+    assert daemon.wait() == 0
+
+
+def test_new_work_is_refused_while_draining(slow_model):
+    daemon = slow_model.start(*LONG)
+    with daemon.connect() as client:
+        slow_model.draft(client)
+        ids = [client.submit("draft", slow_model.params(client)) for _ in range(4)]
+        client.call("ping")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.told("STOPPING=1")
+        late = client.submit("draft", slow_model.params(client))
+        with pytest.raises(ErrorReply) as refused:
+            client.wait(late)
+        assert refused.value.name == "DRAINING" and refused.value.retryable
+        for id in ids:
+            client.wait(id)
+    assert daemon.wait() == 0
+
+
+def test_second_sigterm_means_now(slow_model):
+    daemon = slow_model.start(*LONG)
+    with daemon.connect() as client:
+        one = slow_model.seconds(client)
+        for _ in range(60):
+            client.submit("draft", slow_model.params(client))
+        client.call("ping")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.told("STOPPING=1")
+        daemon.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        daemon.wait()
+        assert time.monotonic() - begin < 5 * one + 1
+    assert not daemon.socket.exists()
+
+
+def test_drain_timeout_ends_the_waiting(slow_model):
+    daemon = slow_model.start("--drain-timeout", "10ms")
+    with daemon.connect() as client:
+        one = slow_model.seconds(client)
+        for _ in range(60):
+            client.submit("draft", slow_model.params(client))
+        client.call("ping")
+        daemon.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        daemon.wait()
+        assert time.monotonic() - begin < 5 * one + 1
+    assert not daemon.socket.exists()
+
+
+def test_drain_by_a_client(start):
+    daemon = start()
+    with daemon.connect() as client:
+        assert client.call("drain") == ({}, [])
+        while (message := client.receive()) is not None:
+            assert message[0][1] == "goaway"
+    assert daemon.wait() == 0
+    assert not daemon.socket.exists()
+
+
+# ---- the socket ----
+
+
+def test_stale_socket_is_replaced(start):
+    daemon = start()
+    daemon.process.kill()
+    daemon.wait()
+    assert daemon.socket.exists()
+    start(socket=daemon.socket)
+
+
+def test_socket_file_of_another_program_is_replaced_only_if_dead(start, folder):
+    path = folder / "s"
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(str(path))
+    other.listen()
+    refuses(start(socket=path, wait=False), str(path))
+    assert path.exists()
+    other.close()
+    start(socket=path)
+
+
+def test_live_socket_is_never_stolen(daemon, start):
+    second = start(socket=daemon.socket, wait=False)
+    refuses(second, str(daemon.socket))
+    daemon.probe.call("ping")
+    daemon.connect().close()
+
+
+def test_socket_that_is_a_file(start, folder):
+    path = folder / "s"
+    path.write_text("precious")
+    refuses(start(socket=path, wait=False), str(path))
+    assert path.read_text() == "precious"
+
+
+def test_socket_mode(start):
+    daemon = start("--socket-mode", "600")
+    assert daemon.socket.stat().st_mode & 0o7777 == 0o600
+    daemon = start()
+    assert daemon.socket.stat().st_mode & 0o7777 == 0o660
+
+
+def test_socket_path_lengths(start, folder):
+    for length, good in (107, True), (108, False), (109, False), (4096, False):
+        name = str(folder) + "/" + "s" * (length - len(str(folder)) - 1)
+        assert len(name) == length
+        if good:
+            start(socket=name).stop()
+        else:
+            refuses(start(socket=name, wait=False), str(length), "107")
+        assert not any(entry.startswith("s") for entry in os.listdir(folder))
+
+
+def test_inherited_socket_is_not_unlinked(start, folder):
+    """Under systemd-socket-activate: the first client's connection waits until the daemon serves it."""
+    path = folder / "activated"
+    command = [shutil.which("systemd-socket-activate"), "--listen", path, "--setenv=NOTIFY_SOCKET"]
+    daemon = start(command=command, socket=path, wait=False)
+    daemon.raw_when_possible().close()
+    daemon.ready()
+    with daemon.connect() as client:
+        assert client.call("draft", CASE.params())[0]["tokens"] == CASE.tokens
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == 0, daemon.log
+    assert path.exists()
+
+
+# ---- starts that must fail ----
+
+
+def refuses(daemon, *words):
+    """Exit 1 with one sentence that has all of `words`, never ready, nothing left behind."""
+    assert not daemon.told("READY=1")
+    assert daemon.wait() == 1, daemon.log
+    lines = [line for line in daemon.log.splitlines() if not line.startswith("draftd: info: ")]
+    assert len(lines) == 1 and lines[0].startswith("draftd: error: "), daemon.log
+    for word in words:
+        assert word in lines[0]
+    assert sorted(os.listdir(daemon.folder)) == ["log", "notify"]
+
+
+BAD_STARTS = {
+    "no model": (None, [], "--model"),
+    "model that is not there": ("/nowhere/model.safetensors", [], "/nowhere/model.safetensors"),
+    "model that is no model": (ROOT / "LICENSE", [], "LICENSE"),
+    "folder without a checkpoint": (ROOT / "tests", [], "tests"),
+    "unknown option": (MODEL, ["--colour", "red"], "--colour"),
+    "value out of range": (MODEL, ["--max-rows", "0"], "--max-rows is 0; it must be 1 to 1024"),
+    "folder of the socket is not there": (MODEL, ["--socket", "/nowhere/s"], "/nowhere"),
+    "configuration that is not there": (MODEL, ["--config", "/nowhere/c"], "/nowhere/c: can't be opened"),
+    "configuration that is a folder": (MODEL, ["--config", "/tmp"], "/tmp: is a directory"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_STARTS)
+def test_bad_start(start, name):
+    model, options, words = BAD_STARTS[name]
+    refuses(start(*options, model=model, wait=False), words)
+
+
+def test_cuda_is_refused_without_a_gpu(start):
+    refuses(start("--backend", "cuda", wait=False), "CUDA")
+
+
+def test_truncated_model(start, folder):
+    path = folder / "cut.safetensors"
+    path.write_bytes(MODEL.read_bytes()[:-1])
+    refuses(start(model=path, wait=False), "cut.safetensors")
+
+
+CONFIGS = {
+    "unknown key": ("[limits]\nmax_row = 1\n", ":2: [limits] has no key max_row"),
+    "unknown section": ("[limit]\n", ":1: there is no section [limit]"),
+    "duplicate": ("[limits]\nmax_rows = 1\nmax_rows = 1\n", ":3: [limits] max_rows was set in line 2"),
+    "long line": ("[model]\npath = " + "x" * 5000, ":2: the line is 5007 bytes long; the most is 4096"),
+    "bad value": ("[backend]\nname = gpu\n", ':2: [backend] name is "gpu"; it must be one of auto, cpu, cuda'),
+    "NUL": ("[log]\nlevel = in\0fo\n", ":2: byte 11 is 0x00"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("check", [[], ["--check-config"]], ids=["start", "check"])
+def test_bad_configuration(start, folder, name, check):
+    path = folder / "c"
+    path.write_text(CONFIGS[name][0])
+    refuses(start("--config", path, *check, wait=False), f"{path}{CONFIGS[name][1]}")
+
+
+def run(*arguments):
+    return subprocess.run([BUILD / "draftd", *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def test_check_config(folder):
+    path = folder / "c"
+    path.write_text(f"[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n")
+    done = run("--config", path, "--check-config")
+    assert done.returncode == 0 and done.stdout == "configuration ok\n" and done.stderr == ""
+    assert os.listdir(folder) == ["c"]
+
+
+def test_version_and_help():
+    done = run("--version")
+    assert done.returncode == 0 and re.fullmatch(r"draftd \d+\.\d+\.\d+\n", done.stdout)
+    done = run("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for option in (
+        "socket", "model", "backend", "devices", "max-rows", "max-steps", "multiplier", "soft-cap", "config",
+        "check-config", "version", "help",
+    ):
+        assert f"--{option}" in done.stdout
+
+
+# ---- reload ----
+
+
+@pytest.fixture
+def reloadable(start, folder):
+    """A daemon whose configuration file, and so whose model, the test can change."""
+    path = folder / "draftd.conf"
+    model = folder / "model.safetensors"
+    shutil.copy(MODEL, model)
+
+    def write(text=""):
+        path.write_text(f"[model]\npath = {model}\n{text}")
+
+    write()
+    daemon = start("--config", path, model=None)
+    return daemon, write, model
+
+
+def reload_by_signal(daemon):
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.told("READY=1")
+
+
+def reload_by_method(daemon):
+    daemon.probe.call("reload")
+    assert daemon.told("READY=1")
+
+
+@pytest.mark.parametrize("reload", [reload_by_signal, reload_by_method], ids=["signal", "method"])
+def test_reload_takes_the_new_model(reloadable, reload):
+    daemon, _, model = reloadable
+    before = daemon.probe.call("draft", CASE.params())[0]
+    assert before["tokens"] == CASE.tokens
+    other = other_model(model)
+    os.replace(other, model)
+    reload(daemon)
+    after = daemon.probe.call("draft", CASE.params())[0]
+    assert after["generation"] > before["generation"]
+    assert after["tokens"] != before["tokens"]
+
+
+def other_model(model):
+    """The same model with w2's rows in reverse order: another token wins."""
+    data = bytearray(CASE.path.read_bytes())
+    weights = CASE.bytes["markov_head.markov_w2.weight"]
+    at = data.find(weights)
+    size = len(weights) // CASE.vocab
+    data[at : at + len(weights)] = b"".join(
+        weights[r * size : (r + 1) * size] for r in reversed(range(CASE.vocab))
+    )
+    path = model.with_name("other.safetensors")
+    path.write_bytes(data)
+    return path
+
+
+def test_bad_reload_changes_nothing_and_says_why(reloadable):
+    daemon, write, model = reloadable
+    before = daemon.probe.call("draft", CASE.params())[0]
+    for damage in (
+        lambda: write("[limits]\nmax_row = 1\n"),
+        lambda: (write(), model.write_bytes(b"no model")),
+        lambda: (write(), model.unlink()),
+    ):
+        damage()
+        with pytest.raises(ErrorReply) as refused:
+            daemon.probe.call("reload")
+        assert str(daemon.folder.parent) not in refused.value.message  # messages never have a path
+        reload_by_signal(daemon)
+        after = daemon.probe.call("draft", CASE.params())[0]
+        assert (after["tokens"], after["generation"]) == (before["tokens"], before["generation"])
+    assert "draftd.conf:4: [limits] has no key max_row" in daemon.log
+    assert daemon.alive()
+
+
+def test_reload_under_load(reloadable):
+    """Requests all the while: none is lost, each answer belongs to one of the two models, generations never fall."""
+    daemon, _, model = reloadable
+    with daemon.connect() as client:
+        last = 0
+        for turn in range(6):
+            ids = [client.submit("draft", CASE.params()) for _ in range(20)]
+            daemon.process.send_signal(signal.SIGHUP)
+            for id in ids:
+                result, _ = client.wait(id)
+                assert result["tokens"] == CASE.tokens and result["generation"] >= last
+                last = result["generation"]
+            assert daemon.told("READY=1")
+    assert daemon.probe.call("draft", CASE.params())[0]["generation"] > 1
+
+
+def test_first_client_after_ready_is_served(start):
+    daemon = start(wait=False).ready()
+    with daemon.connect() as client:
+        assert client.call("draft", CASE.params())[0]["tokens"] == CASE.tokens
+    daemon.stop()
+
+
+def test_clients_that_come_too_early_wait_or_are_refused(start):
+    """Nobody is answered before the daemon is ready; nobody hangs."""
+    daemon = start(wait=False)
+    sock = daemon.raw_when_possible()
+    sock.sendall(wire_codec.request(1, "hello", {"protocol": 1, "client": "early/1"}))
+    data, _ = wire_codec.receive(sock)
+    assert wire_codec.decode(data[8:], "hello")[3]["protocol"] == 1
+    daemon.manager.setblocking(False)  # READY=1 was sent before the reply
+    assert daemon.told("READY=1")
+    sock.close()
+    daemon.stop()
