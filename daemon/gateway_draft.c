@@ -116,8 +116,8 @@ static int place_inline_base(struct connection *connection, const struct draft_c
 	return 0;
 }
 
-static int place_base(struct connection *connection, const struct draft_call *wire,
-	uint32_t vocab, uint8_t *copy, struct request *request, struct message_fault *fault)
+static int place_base(struct connection *connection, const struct draft_call *wire, uint32_t vocab,
+	uint8_t *copy, struct request *request, struct message_fault *fault)
 {
 	struct draft *draft = &request->draft;
 	struct region *region = NULL;

@@ -1,6 +1,7 @@
 /* Finding a Markov head in a checkpoint: a .safetensors file, or a folder with config.json and a
- * model.safetensors or a sharded index. The tables stay in the mapping until the checkpoint is closed; a backend
- * copies what it needs when it opens a head, so the files are not held afterwards. */
+ * model.safetensors or a sharded index. The tables stay in the mapping until the checkpoint is
+ * closed; a backend copies what it needs when it opens a head, so the files are not held
+ * afterwards. */
 #ifndef KERNELS_CHECKPOINT_H
 #define KERNELS_CHECKPOINT_H
 
@@ -17,20 +18,22 @@ struct checkpoint_options {
 };
 
 struct checkpoint {
-	char name[128];	       /* of the model: the folder's or file's base name without its ending */
-	uint32_t vocab;	       /* V >= 1, rows of w2 */
-	uint32_t rank;	       /* R >= 1, columns of both */
+	char name[128]; /* of the model: the folder's or file's base name without its ending */
+	uint32_t vocab; /* V >= 1, rows of w2 */
+	uint32_t rank;  /* R >= 1, columns of both */
 	uint32_t target_vocab; /* V_target >= 1, rows of w1 */
-	const uint16_t *w1;    /* [V_target, R] BF16 bits, row-major; may be unaligned to more than one byte */
-	const uint16_t *w2;    /* [V, R] BF16 bits */
-	float multiplier;      /* 1 unless the checkpoint or the options say otherwise; finite */
-	float soft_cap;	       /* > 0, or 0: none */
-	void *files;	       /* owned: what is mapped */
+	const uint16_t *
+		w1; /* [V_target, R] BF16 bits, row-major; may be unaligned to more than one byte */
+	const uint16_t *w2; /* [V, R] BF16 bits */
+	float multiplier;   /* 1 unless the checkpoint or the options say otherwise; finite */
+	float soft_cap;     /* > 0, or 0: none */
+	void *files;        /* owned: what is mapped */
 };
 
-/* Opens and checks. Returns 0, or -errno with `error` naming the tensor or key and what was expected. */
-int checkpoint_open(const char *path, const struct checkpoint_options *options, struct checkpoint *ret,
-	struct error_text *error);
+/* Opens and checks. Returns 0, or -errno with `error` naming the tensor or key and what was
+ * expected. */
+int checkpoint_open(const char *path, const struct checkpoint_options *options,
+	struct checkpoint *ret, struct error_text *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* of a zeroed one: nothing */
 
 #endif

@@ -1,7 +1,7 @@
 /* One sentence for the person who has to act: what is wrong and what would be right.
  *
- * Functions that can fail for a reason worth telling take a `struct error_text *`, fill it, and return -errno; they
- * do not log. */
+ * Functions that can fail for a reason worth telling take a `struct error_text *`, fill it, and
+ * return -errno; they do not log. */
 #ifndef KERNELS_ERROR_TEXT_H
 #define KERNELS_ERROR_TEXT_H
 

@@ -1,9 +1,9 @@
-/* The one seam to what computes draft blocks (NUMERICS.md): open a head on a backend, prepare it, launch a batch of
- * rows, wait for it, close. Plain C; nothing here knows sockets.
+/* The one seam to what computes draft blocks (NUMERICS.md): open a head on a backend, prepare it,
+ * launch a batch of rows, wait for it, close. Plain C; nothing here knows sockets.
  *
- * One thread at a time uses a head: in the daemon the engine thread, from open to close. Several heads may be open
- * (a reload opens the new one beside the old). The caller owns every array of a batch and keeps it, and the memory it
- * points to, until markov_wait() has returned 0 for it. */
+ * One thread at a time uses a head: in the daemon the engine thread, from open to close. Several
+ * heads may be open (a reload opens the new one beside the old). The caller owns every array of a
+ * batch and keeps it, and the memory it points to, until markov_wait() has returned 0 for it. */
 #ifndef KERNELS_MARKOV_H
 #define KERNELS_MARKOV_H
 
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define MARKOV_DEVICES_MAX 32
-#define MARKOV_FLAG_NAN	   0x01 /* a NaN won somewhere in the row */
+#define MARKOV_FLAG_NAN    0x01 /* a NaN won somewhere in the row */
 
 enum markov_backend {
 	MARKOV_AUTO, /* cuda if this build and this machine have it, else cpu */
@@ -38,10 +38,10 @@ struct markov_device {
 };
 
 struct markov_facts {
-	const char *backend;	/* "cpu", "cuda" */
-	const char *variant;	/* "scalar", "sse2", "avx2", "avx512", "sm_90" */
+	const char *backend;    /* "cpu", "cuda" */
+	const char *variant;    /* "scalar", "sse2", "avx2", "avx512", "avx512bf16" */
 	const char *bias_order; /* "mma16": the order of NUMERICS section 3 */
-	char choice[256];	/* one sentence: which backend was taken and why */
+	char choice[256];       /* one sentence: which backend was taken and why */
 	uint32_t vocab, rank, target_vocab;
 	float multiplier;
 	float soft_cap; /* 0: none */
@@ -52,45 +52,50 @@ struct markov_facts {
 	uint64_t table_bytes; /* memory held for w1 and w2 */
 };
 
-/* Columns over rows. Strides are in bytes; data is little-endian BF16. Any alignment of 2 works; a row's base and
- * logits may not overlap another row's logits. */
+/* Columns over rows. Strides are in bytes; data is little-endian BF16. Any alignment of 2 works; a
+ * row's base and logits may not overlap another row's logits. */
 struct markov_batch {
-	uint32_t rows;	/* 1 to max_rows */
+	uint32_t rows;  /* 1 to max_rows */
 	uint32_t steps; /* K, 1 to max_steps */
 	const uint32_t *anchors;
-	const int64_t *positions;     /* of step 0 */
+	const int64_t *positions; /* of step 0 */
 	const int64_t *seeds;
 	const float *temperatures;
-	const int64_t *slots;	      /* only the sign is looked at: negative is a padding row (T = 0, seed = 0, nothing stored) */
+	const int64_t *slots; /* only the sign is looked at: negative is a padding row (T = 0, seed
+				 = 0, nothing stored) */
 	const void *const *base;      /* [rows]: step 0's V logits of the row */
 	const uint64_t *base_strides; /* [rows]: from step i to i + 1 */
-	void *const *logits;	      /* [rows]: where step 0's V draft logits go, or NULL for a row that wants none */
+	void *const *logits; /* [rows]: where step 0's V draft logits go, or NULL for a row that
+				wants none */
 	const uint64_t *logits_strides;
-	uint32_t *tokens;	      /* out [rows*K], row-major */
-	uint8_t *flags;		      /* out [rows]: MARKOV_FLAG_… */
-	uint16_t *trace_bias;	      /* tests: out [rows,K,V] BF16 of NUMERICS section 3, or NULL */
-	float *trace_values;	      /* tests: out [rows,K,V] the values that the argmax compared, or NULL */
+	uint32_t *tokens;     /* out [rows*K], row-major */
+	uint8_t *flags;       /* out [rows]: MARKOV_FLAG_… */
+	uint16_t *trace_bias; /* tests: out [rows,K,V] BF16 of NUMERICS section 3, or NULL */
+	float *trace_values;  /* tests: out [rows,K,V] the values that the argmax compared, or NULL
+			       */
 };
 
 struct markov_head; /* a model on a backend */
 
-/* Copies the tables out of `checkpoint`, which may be closed afterwards. `progress` (or NULL) is told 0 to 1 while it
- * loads. Returns 0, or -errno with `error` in one sentence. Blocks while it loads. */
+/* Copies the tables out of `checkpoint`, which may be closed afterwards. `progress` (or NULL) is
+ * told 0 to 1 while it loads. Returns 0, or -errno with `error` in one sentence. Blocks while it
+ * loads. */
 int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
-	void (*progress)(void *user, const char *what, double done), void *user, struct markov_head **ret,
-	struct error_text *error);
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct markov_head **ret, struct error_text *error);
 
 /* Waits for what was launched, then frees everything. NULL is fine. */
 void markov_close(struct markov_head *head);
 
 const struct markov_facts *markov_facts(const struct markov_head *head);
 
-/* Starts a batch; at most one is under way. Returns 0, -EINVAL for a batch outside the limits, -EBUSY, or -EIO when
- * the device is lost. */
-int markov_launch(struct markov_head *head, const struct markov_batch *batch, struct error_text *error);
+/* Starts a batch; at most one is under way. Returns 0, -EINVAL for a batch outside the limits,
+ * -EBUSY, or -EIO when the device is lost. */
+int markov_launch(
+	struct markov_head *head, const struct markov_batch *batch, struct error_text *error);
 
-/* Waits for the batch. Returns 0 when its outputs are complete and visible to every thread and process that is told
- * so, or -EIO when the device is lost: then the head can only be closed. */
+/* Waits for the batch. Returns 0 when its outputs are complete and visible to every thread and
+ * process that is told so, or -EIO when the device is lost: then the head can only be closed. */
 int markov_wait(struct markov_head *head, struct error_text *error);
 
 #endif

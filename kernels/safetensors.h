@@ -1,5 +1,6 @@
-/* A .safetensors file, mapped and checked: the header is capped, every tensor lies inside the file, fills exactly its
- * range, and overlaps no other. Read-only; any thread may read an open file. The file owns all that it hands out. */
+/* A .safetensors file, mapped and checked: the header is capped, every tensor lies inside the file,
+ * fills exactly its range, and overlaps no other. Read-only; any thread may read an open file. The
+ * file owns all that it hands out. */
 #ifndef KERNELS_SAFETENSORS_H
 #define KERNELS_SAFETENSORS_H
 
@@ -31,14 +32,15 @@ struct tensor {
 
 struct safetensors; /* an open file */
 
-/* Maps and checks `path`. The file may not shrink while it is open (a copy of what is needed, then close). Returns 0 or
- * -errno with `error` naming the file, the tensor and what was expected. */
+/* Maps and checks `path`. The file may not shrink while it is open (a copy of what is needed, then
+ * close). Returns 0 or -errno with `error` naming the file, the tensor and what was expected. */
 int safetensors_open(const char *path, struct safetensors **ret, struct error_text *error);
 void safetensors_close(struct safetensors *file); /* NULL is fine */
 
 size_t safetensors_count(const struct safetensors *file);
 const struct tensor *safetensors_at(const struct safetensors *file, size_t index); /* by offset */
-const struct tensor *safetensors_find(const struct safetensors *file, const char *name); /* or NULL */
+const struct tensor *safetensors_find(
+	const struct safetensors *file, const char *name); /* or NULL */
 
 /* A string of `__metadata__`, or NULL. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);
@@ -58,7 +60,8 @@ struct metadata_pair {
 	const char *value;
 };
 
-/* Writes `path` whole or not at all (a temporary file beside it, fsync, rename). Returns 0 or -errno. */
+/* Writes `path` whole or not at all (a temporary file beside it, fsync, rename). Returns 0 or
+ * -errno. */
 int safetensors_write(const char *path, const struct tensor_source *tensors, size_t tensor_count,
 	const struct metadata_pair *metadata, size_t metadata_count, struct error_text *error);
 

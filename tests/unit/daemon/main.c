@@ -3,17 +3,17 @@
 #include <stdlib.h>
 
 /* One a line, in alphabetical order. */
-#define SUITES \
-	SUITE(config) \
-	SUITE(engine) \
-	SUITE(histogram) \
-	SUITE(listener) \
-	SUITE(log) \
-	SUITE(notify) \
-	SUITE(outbox) \
-	SUITE(placement) \
-	SUITE(region) \
-	SUITE(scheduler) \
+#define SUITES                                                                                     \
+	SUITE(config)                                                                              \
+	SUITE(engine)                                                                              \
+	SUITE(histogram)                                                                           \
+	SUITE(listener)                                                                            \
+	SUITE(log)                                                                                 \
+	SUITE(notify)                                                                              \
+	SUITE(outbox)                                                                              \
+	SUITE(placement)                                                                           \
+	SUITE(region)                                                                              \
+	SUITE(scheduler)                                                                           \
 	SUITE(stats)
 
 #define SUITE(name) Suite *name##_suite(void);
