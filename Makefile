@@ -151,14 +151,15 @@ $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 # The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
 PYTEST := BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests/integration
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
+HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
 integration: all ## run the integration tests alone
-	@tests/run "$(SYMBOLS)" "$(PYTEST)"
+	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 check-run: $(UNIT_PROGRAMS) all
-	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(PYTEST)"
+	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU
 	+@$(MAKE) --no-print-directory check-run
@@ -224,18 +225,19 @@ deps: ## install the Debian packages that building and testing need, if any is m
 
 LIBDIR := $(PREFIX)/lib
 DOCDIR := $(PREFIX)/share/doc/draftd
+# What the README leads to, at the same relative places.
+DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMANCE.md kernels/markov.h client/draft.h \
+        client/examples/draft.c tests/integration/wire_codec.py
 install: all ## install below $(DESTDIR)$(PREFIX)
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin sbin include) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(DOCDIR)/examples
-	install -m 755 $(BUILD)/draftd $(DESTDIR)$(PREFIX)/sbin/
-	install -m 755 $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include) $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(LIBDIR)/
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdraft.so
 	install -m 644 client/draft.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
-	install -m 644 README.md LICENSE proto/PROTOCOL.md $(DESTDIR)$(DOCDIR)/
-	install -m 644 $(EXAMPLE_SRC) $(DESTDIR)$(DOCDIR)/examples/
+	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
 uninstall: ## remove what install put there
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,sbin/draftd bin/draftctl include/draft.h)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/draftd bin/draftctl include/draft.h)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdraft.so pkgconfig/libdraft.pc)
 	rm -rf $(DESTDIR)$(DOCDIR)
 
@@ -246,7 +248,7 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all
-	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m)
+	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 
 clean: ## remove build/
 	rm -rf build

@@ -30,6 +30,9 @@ static int check_together(const struct config *config, struct error_text *error)
 			"max_memory_bytes is %" PRIu64 ", less than max_region_bytes, %" PRIu64
 			"; the largest region must fit into it",
 			config->max_memory_bytes, config->max_region_bytes);
+	if (config->backend == MARKOV_CPU && config->devices)
+		return error_text_set(error, EINVAL,
+			"devices names GPUs, but backend is cpu; leave devices out or use cuda");
 	return 0;
 }
 
@@ -101,7 +104,7 @@ static int parse_command_line(
 			return 1;
 		}
 		if (option->type == OPTION_VERSION) {
-			printf("draftd %s\n", DRAFTD_VERSION);
+			puts("draftd " DRAFTD_VERSION);
 			return 1;
 		}
 		if (only_first && !(option->type == OPTION_TEXT && option->offset == config_at))

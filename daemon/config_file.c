@@ -142,8 +142,10 @@ static char *next_line(char *to, int to_bytes, void *stream)
 	name_bytes = equals ? (size_t)(equals - line) : bytes;
 	name_bytes = trim(&line, name_bytes);
 	if (!equals || !is_name(line, name_bytes)) {
-		refuse(reader, EINVAL, "\"%.*s\" is no setting; write key = value", shown(bytes),
-			line);
+		refuse(reader, EINVAL,
+			"\"%.*s\" is no setting; write key = value, the key in small "
+			"letters and _",
+			shown(bytes), line);
 		return NULL;
 	}
 	snprintf(to, (size_t)to_bytes, "%.*s=\n", (int)name_bytes, line);

@@ -163,7 +163,7 @@ static void drain(struct connection *connection, const struct message *message)
 	if (!may_command(connection, message))
 		return;
 	ping(connection, message->id);
-	server_drain(server, "asked for by a client");
+	server_drain(server, "a client asked for it");
 }
 
 static void reload(struct connection *connection, const struct message *message)

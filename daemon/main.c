@@ -68,13 +68,25 @@ static void announce(const struct server *server)
 
 	log_notice("%s", facts->choice);
 	log_notice("model %s: vocabulary %" PRIu32 ", rank %" PRIu32 ", target vocabulary %" PRIu32
-		   ", up to %" PRIu32 " rows of %" PRIu32 " steps, %" PRIu64 " MiB of tables",
+		   ", up to %" PRIu32 " rows of %" PRIu32 " steps, %.1f MiB of tables",
 		server->model_name, facts->vocab, facts->rank, facts->target_vocab, facts->max_rows,
-		facts->max_steps, facts->table_bytes >> 20);
+		facts->max_steps, (double)facts->table_bytes / (1 << 20));
 	if (server->listener.inherited)
 		log_notice("ready on the socket that the service manager passed");
 	else
 		log_notice("ready on %s", server->listener.path);
+}
+
+/* Answers --check-config: 1, or -errno. */
+static int check_config(struct config *config, struct error_text *error)
+{
+	int r = model_check(config, error);
+
+	config_done(config);
+	if (r < 0)
+		return r;
+	puts("configuration ok");
+	return 1;
 }
 
 /* Everything between the settings and the loop. */
@@ -113,17 +125,16 @@ int main(int argc, char **argv)
 
 	log_init(LOG_INFO);
 	r = config_parse(argc, argv, &config, &error);
+	if (r == 0 && config.check_config)
+		r = check_config(&config, &error);
+	if (r > 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		r = error_text_set(&error, EIO, "the answer can't be written to stdout");
 	if (r != 0) {
 		if (r < 0)
 			log_error("%s", error.text);
 		return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
 	log_set_level(config.log_level);
-	if (config.check_config) {
-		puts("configuration ok");
-		config_done(&config);
-		return EXIT_SUCCESS;
-	}
 
 	handle_early_signals();
 	raise_descriptor_limit();

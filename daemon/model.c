@@ -105,16 +105,32 @@ out:
 	return r;
 }
 
-int model_load(const struct config *config,
-	void (*progress)(void *user, const char *what, double done), void *user, struct model *ret,
-	struct error_text *error)
+static int open_checkpoint(
+	const struct config *config, struct checkpoint *ret, struct error_text *error)
 {
-	const struct checkpoint_options checkpoint_options = {
+	const struct checkpoint_options options = {
 		.has_multiplier = config->has_multiplier,
 		.multiplier = config->multiplier,
 		.has_soft_cap = config->has_soft_cap,
 		.soft_cap = config->soft_cap,
 	};
+
+	return checkpoint_open(config->model_path, &options, ret, error);
+}
+
+int model_check(const struct config *config, struct error_text *error)
+{
+	struct checkpoint checkpoint = {0};
+	int r = open_checkpoint(config, &checkpoint, error);
+
+	checkpoint_close(&checkpoint);
+	return r;
+}
+
+int model_load(const struct config *config,
+	void (*progress)(void *user, const char *what, double done), void *user, struct model *ret,
+	struct error_text *error)
+{
 	const struct markov_options head_options = {
 		.backend = config->backend,
 		.devices = config->devices,
@@ -126,7 +142,7 @@ int model_load(const struct config *config,
 	struct markov_head *head = NULL;
 	int r;
 
-	r = checkpoint_open(config->model_path, &checkpoint_options, &checkpoint, error);
+	r = open_checkpoint(config, &checkpoint, error);
 	if (r < 0)
 		return r;
 	r = markov_open(&head_options, &checkpoint, progress, user, &head, error);

@@ -14,6 +14,10 @@ struct model {
 	struct markov_head *head;
 };
 
+/* Only looks whether the checkpoint that the configuration names has a head: quick, whatever its
+ * size. Returns 0, or -errno with `error` in one sentence. */
+int model_check(const struct config *config, struct error_text *error);
+
 /* Opens the checkpoint and the head and drafts one block with it, which must equal the scalar
  * reference to the bit: tokens, and logits that are stored. `progress` (or NULL) is told what is
  * being done. Returns 0; the caller owns `ret->head`. Or -errno with `error` in one sentence. */

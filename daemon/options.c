@@ -74,9 +74,9 @@ const struct option_info options[] = {
 	{"log-level", 0, "NAME", IN("log", "level"), OPTION_CHOICE, FIELD(log_level), RANGE(LOG_ERR, LOG_DEBUG),
 		.initial = LOG_INFO, .choices = log_levels, .help = "what is logged, and everything more urgent"},
 	{"config", 'c', "FILE", .type = OPTION_TEXT, FIELD(config_path), .max = PATH_BYTES,
-		.help = "configuration file; the command line goes before it"},
+		.help = "configuration file; what the command line says counts more"},
 	{"check-config", 0, .type = OPTION_SWITCH, FIELD(check_config),
-		.help = "check the settings, say the first error, and stop"},
+		.help = "check the settings and the model's tensors, say the first error, and stop"},
 	{"version", 'V', .type = OPTION_VERSION, .help = "print the version and stop"},
 	{"help", 'h', .type = OPTION_HELP, .help = "print this and stop"},
 };
@@ -248,6 +248,9 @@ static int set_text(const struct option_info *option, const char *text, struct c
 
 	if (bytes == 0)
 		return error_text_set(error, EINVAL, "is empty; give a value or leave it out");
+	if (bytes > 1 && (text[0] == '"' || text[0] == '\'') && text[bytes - 1] == text[0])
+		return error_text_set(
+			error, EINVAL, "is %.64s; write the value without the quotes", text);
 	if (bytes > option->max)
 		return error_text_set(error, ENAMETOOLONG,
 			"is %zu bytes long; the most is %" PRIu64, bytes, option->max);
@@ -389,15 +392,28 @@ static void print_option(FILE *to, const struct option_info *option)
 
 void options_print_help(FILE *to)
 {
-	fputs("Usage: draftd --model PATH [OPTION]...\n"
+	fputs("usage: draftd --model PATH [OPTION]...\n"
 	      "Serves draft tokens of a Markov head to the clients of a Unix socket, in the "
 	      "foreground.\n\n",
 		to);
 	for (size_t i = 0; i < options_count; i++)
 		print_option(to, &options[i]);
-	fputs("\nThe second line of an option is its [section] and key in the configuration file. "
-	      "Sizes take K, M, G or T,\n"
-	      "times s, ms or us. SIGTERM drains and stops, SIGHUP reads the configuration and the "
-	      "model again.\n",
+	fputs("\nSizes take K, M, G or T, times s, ms or us. The second line of an option is its "
+	      "[section] and key in the\n"
+	      "configuration file, which looks so:\n\n"
+	      "  # a comment has a line of its own\n"
+	      "  [model]\n"
+	      "  path = /srv/models/drafter.safetensors\n"
+	      "  [limits]\n"
+	      "  max_rows = 32\n\n"
+	      "SIGTERM drains and stops; a second one stops at once. SIGHUP reads the "
+	      "configuration and "
+	      "the model again;\n"
+	      "the socket, max_rows, max_steps, max_inflight, max_queue, max_regions, "
+	      "max_region_bytes and max_frame_bytes\n"
+	      "stay as they are until a restart.\n\n"
+	      "Exit status: 0 after --help, --version, --check-config and a drain; 1 after an "
+	      "error, which is one line on\n"
+	      "stderr or in the journal, and after a drain that was cut short.\n",
 		to);
 }

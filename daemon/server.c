@@ -157,7 +157,8 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 	struct server *server = handle->data;
 
 	if (!server->draining) {
-		server_drain(server, number == SIGTERM ? "SIGTERM" : "SIGINT");
+		server_drain(server,
+			number == SIGTERM ? "the daemon got SIGTERM" : "the daemon got SIGINT");
 		server_settle(server);
 		return;
 	}

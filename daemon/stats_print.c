@@ -38,7 +38,7 @@ static void counter(struct wire_buffer *text, const char *name, const char *help
 static void gauge(struct wire_buffer *text, const char *name, const char *help, double value)
 {
 	head(text, name, "gauge", help);
-	print(text, "draftd_%s %.17g\n", name, value);
+	print(text, "draftd_%s %.15g\n", name, value);
 }
 
 /* name="value", with what the format says must be escaped. */

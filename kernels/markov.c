@@ -56,8 +56,8 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 		.max_steps = options->max_steps,
 	};
 	strcpy(head->facts.choice, options->backend == MARKOV_CPU
-					   ? "backend cpu: it was asked for"
-					   : "backend cpu: this build has no CUDA backend");
+					   ? "backend cpu, as asked for"
+					   : "backend cpu, because this build has no CUDA backend");
 	head->backend = &cpu_backend;
 	result = cpu_open(options, checkpoint, progress, user, &head->facts, &head->state, error);
 	if (result < 0)

@@ -1,17 +1,14 @@
-/* Writing a .safetensors file. Happy path: check the tensors, make the header, write all of it to a
- * temporary file beside the old one, sync, rename, sync the folder. Whatever fails leaves the old
- * file as it was. */
+/* Writing a .safetensors file: check the tensors, make the header, replace the file by all of it.
+ */
 #include "kernels/dtype.h"
+#include "kernels/replacement.h"
 #include "kernels/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define LENGTH_BYTES 8
 #define METADATA_KEY "__metadata__"
@@ -85,26 +82,9 @@ static int build_header(const struct tensor_source *tensors, size_t tensor_count
 	return result;
 }
 
-static int write_all(int fd, const void *data, uint64_t byte_count)
-{
-	const char *position = data;
-
-	while (byte_count > 0) {
-		ssize_t written =
-			write(fd, position, byte_count < (1u << 30) ? byte_count : 1u << 30);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0)
-			return -errno;
-		position += written;
-		byte_count -= (uint64_t)written;
-	}
-	return 0;
-}
-
 /* The data starts on a multiple of 8, as the format asks: the header is filled up with spaces. */
-static int write_file(int fd, const char *header, const struct tensor_source *tensors, size_t count)
+static int write_file(struct replacement *file, const char *header,
+	const struct tensor_source *tensors, size_t count)
 {
 	size_t text_bytes = strlen(header);
 	size_t padding = (8 - text_bytes % 8) % 8;
@@ -113,67 +93,31 @@ static int write_file(int fd, const char *header, const struct tensor_source *te
 
 	for (int i = 0; i < LENGTH_BYTES; i++)
 		length[i] = (unsigned char)((uint64_t)(text_bytes + padding) >> (8 * i));
-	result = write_all(fd, length, sizeof(length));
+	result = replacement_write(file, length, sizeof(length));
 	if (result == 0)
-		result = write_all(fd, header, text_bytes);
+		result = replacement_write(file, header, text_bytes);
 	if (result == 0)
-		result = write_all(fd, "        ", padding);
+		result = replacement_write(file, "        ", padding);
 	for (size_t i = 0; result == 0 && i < count; i++)
-		result = write_all(fd, tensors[i].data, tensors[i].byte_count);
-	if (result == 0 && fsync(fd) < 0)
-		result = -errno;
-	return result;
-}
-
-/* A rename is on the disk only when its folder is. */
-static int sync_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder =
-		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	int result = 0;
-
-	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
-		result = -errno;
-	if (fd >= 0)
-		close(fd);
-	free(folder);
+		result = replacement_write(file, tensors[i].data, tensors[i].byte_count);
 	return result;
 }
 
 int safetensors_write(const char *path, const struct tensor_source *tensors, size_t tensor_count,
 	const struct metadata_pair *metadata, size_t metadata_count, struct error_text *error)
 {
-	char *temporary = NULL, *header = NULL;
-	int fd = -1, result;
+	struct replacement file;
+	char *header = NULL;
+	int result;
 
 	result = build_header(tensors, tensor_count, metadata, metadata_count, &header, error);
 	if (result < 0)
 		return result;
-	if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
-		temporary = NULL;
-		result = -ENOMEM;
-	} else {
-		fd = mkostemp(temporary, O_CLOEXEC);
-		result = fd < 0 ? -errno : 0;
+	result = replacement_begin(path, &file, error);
+	if (result == 0) {
+		result = write_file(&file, header, tensors, tensor_count);
+		result = replacement_end(&file, result, true, error);
 	}
-	if (result == 0 && fchmod(fd, 0644) < 0)
-		result = -errno;
-	if (result == 0)
-		result = write_file(fd, header, tensors, tensor_count);
-	if (fd >= 0 && close(fd) < 0 && result == 0)
-		result = -errno;
-	if (result == 0 && rename(temporary, path) < 0)
-		result = -errno;
-	if (result < 0 && fd >= 0)
-		unlink(temporary);
-	if (result == 0)
-		result = sync_folder(path);
-	free(temporary);
 	free(header);
-	if (result < 0)
-		return error_text_set(
-			error, -result, "%.200s: can't be written: %s", path, strerror(-result));
-	return 0;
+	return result;
 }

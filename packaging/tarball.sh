@@ -1,15 +1,19 @@
 #!/bin/bash
-# Puts the relocatable build $1 and every library that it needs, except glibc's, into $2.tar.gz: for hosts without the packages.
+# Puts the relocatable build $1, every library that it needs except glibc's, with its licence, and the documents $3... into
+# $2.tar.gz: for hosts without the packages.
 set -eu -o pipefail
 
 build=$1 folder=$2
+shift 2
 rm -rf "$folder" "$folder.tar.gz"
 mkdir -p "$folder"/{bin,lib,include,share/draftd}
 install -m 755 "$build"/{draftd,draftctl} "$folder/bin/"
 install -m 755 "$build/libdraft.so.0" "$folder/lib/"
 ln -s libdraft.so.0 "$folder/lib/libdraft.so"
 install -m 644 client/draft.h "$folder/include/"
-install -m 644 README.md LICENSE proto/PROTOCOL.md "$folder/share/draftd/"
+for document; do
+	install -D -m 644 "$document" "$folder/share/doc/draftd/$document"
+done
 cp -r tests/golden "$folder/share/draftd/"
 
 glibc='^(ld-linux.*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil)\.so'
@@ -19,6 +23,8 @@ ldd "$build"/{draftd,draftctl} | awk '$2 == "=>" { print $1, $3 }' | sort -u | w
 	fi
 	[ -e "$path" ] || { echo "$name, which the programs need, is not on this machine" >&2 && exit 1; }
 	install -m 644 "$path" "$folder/lib/$name"
+	package=$(dpkg-query -S "*/$(basename "$(realpath "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1)
+	install -D -m 644 "/usr/share/doc/${package:?of $name is not known to dpkg}/copyright" "$folder/share/doc/$package/copyright"
 done
 strip --strip-unneeded "$folder"/bin/* "$folder"/lib/lib*.so.*
 

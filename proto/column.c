@@ -33,12 +33,12 @@ static int read_column(struct wire_cursor *cursor, const struct field *field,
 
 	if (!wire_next(cursor, &array) || array.type != WIRE_ARRAY || !array.count)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` must be an array of at least 1 element, each %s", field->name, what);
+			"%s must be an array of at least 1 element, each %s", field->name, what);
 	column = (struct wire_column){.values = *cursor, .count = array.count};
 	for (uint32_t i = 0; i < array.count; i++)
 		if (!wire_next(cursor, &value) || !fits(&value))
 			return message_refuse(fault, ERROR_BAD_REQUEST,
-				"element %" PRIu32 " of `%s` must be %s", i, field->name, what);
+				"element %" PRIu32 " of %s must be %s", i, field->name, what);
 	*ret = column;
 	return 0;
 }

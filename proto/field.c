@@ -24,8 +24,7 @@ static int refuse_twice(
 	char text[64];
 
 	wire_text_copy(key, text, sizeof(text));
-	return message_refuse(
-		fault, ERROR_BAD_REQUEST, "`%s` stands twice in `%s`", text, table->name);
+	return message_refuse(fault, ERROR_BAD_REQUEST, "%s stands twice in %s", text, table->name);
 }
 
 static int read_key(struct wire_cursor *cursor, const struct field_table *table,
@@ -34,11 +33,11 @@ static int read_key(struct wire_cursor *cursor, const struct field_table *table,
 	struct wire_value value;
 
 	if (!wire_next(cursor, &value) || value.type != WIRE_STR)
-		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"every key of `%s` must be a string", table->name);
+		return message_refuse(
+			fault, ERROR_BAD_REQUEST, "every key of %s must be a string", table->name);
 	if (value.data.bytes > MESSAGE_KEY_BYTES_MAX)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"a key of `%s` is %" PRIu32 " bytes, the most is %d", table->name,
+			"a key of %s is %" PRIu32 " bytes, the most is %d", table->name,
 			value.data.bytes, MESSAGE_KEY_BYTES_MAX);
 	*ret_key = (struct wire_text){(const char *)value.data.at, value.data.bytes};
 	return 0;
@@ -75,10 +74,10 @@ int field_read_map(struct wire_cursor *cursor, const struct field_table *table, 
 	uint64_t seen = 0;
 
 	if (!wire_next(cursor, &map) || map.type != WIRE_MAP)
-		return message_refuse(fault, ERROR_BAD_REQUEST, "`%s` must be a map", table->name);
+		return message_refuse(fault, ERROR_BAD_REQUEST, "%s must be a map", table->name);
 	if (map.count > MESSAGE_KEYS_MAX)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` has %" PRIu32 " keys, the most is %d", table->name, map.count,
+			"%s has %" PRIu32 " keys, the most is %d", table->name, map.count,
 			MESSAGE_KEYS_MAX);
 
 	for (uint32_t pair = 0; pair < map.count; pair++) {
@@ -106,7 +105,7 @@ int field_read_map(struct wire_cursor *cursor, const struct field_table *table, 
 	for (unsigned i = 0; i < table->count; i++)
 		if (!table->fields[i].optional && !(seen >> i & 1))
 			return message_refuse(
-				fault, ERROR_BAD_REQUEST, "`%s` is missing", table->fields[i].name);
+				fault, ERROR_BAD_REQUEST, "%s is missing", table->fields[i].name);
 	return 0;
 }
 
@@ -120,7 +119,7 @@ static int read_uint(struct wire_cursor *cursor, const struct field *field, uint
 	if (!wire_next(cursor, &value) || value.type != WIRE_UINT || value.uint < field->min ||
 		value.uint > field->max)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` must be an integer from %" PRIu64 " to %" PRIu64, field->name,
+			"%s must be an integer from %" PRIu64 " to %" PRIu64, field->name,
 			field->min, field->max);
 	*ret = value.uint;
 	return 0;
@@ -154,7 +153,7 @@ int field_read_even(struct wire_cursor *cursor, const struct field *field, void 
 		return rc;
 	if (value % 2)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` is %" PRIu64 ", it must be a multiple of 2", field->name, value);
+			"%s is %" PRIu64 ", it must be a multiple of 2", field->name, value);
 	*(uint64_t *)member = value;
 	return 0;
 }
@@ -166,7 +165,7 @@ int field_read_bool(struct wire_cursor *cursor, const struct field *field, void 
 
 	if (!wire_next(cursor, &value) || value.type != WIRE_BOOL)
 		return message_refuse(
-			fault, ERROR_BAD_REQUEST, "`%s` must be true or false", field->name);
+			fault, ERROR_BAD_REQUEST, "%s must be true or false", field->name);
 	*(bool *)member = value.boolean;
 	return 0;
 }
@@ -196,7 +195,7 @@ int field_read_f32(struct wire_cursor *cursor, const struct field *field, void *
 
 	if (!wire_next(cursor, &value) || !field_value_f32(&value, &number) || !isfinite(number))
 		return message_refuse(
-			fault, ERROR_BAD_REQUEST, "`%s` must be a finite number", field->name);
+			fault, ERROR_BAD_REQUEST, "%s must be a finite number", field->name);
 	*(float *)member = number;
 	return 0;
 }
@@ -209,7 +208,7 @@ int field_read_text(struct wire_cursor *cursor, const struct field *field, void 
 	if (!wire_next(cursor, &value) || value.type != WIRE_STR || value.data.bytes < field->min ||
 		value.data.bytes > field->max)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` must be a string of %" PRIu64 " to %" PRIu64 " bytes", field->name,
+			"%s must be a string of %" PRIu64 " to %" PRIu64 " bytes", field->name,
 			field->min, field->max);
 	*(struct wire_text *)member =
 		(struct wire_text){(const char *)value.data.at, value.data.bytes};

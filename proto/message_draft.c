@@ -41,7 +41,7 @@ static int read_base(struct wire_cursor *cursor, const struct field *field, void
 	}
 	if (value.type != WIRE_MAP)
 		return message_refuse(
-			fault, ERROR_BAD_REQUEST, "`%s` must be a bin or a map", field->name);
+			fault, ERROR_BAD_REQUEST, "%s must be a bin or a map", field->name);
 	bulk->kind = BULK_REGION;
 	return field_read_map(cursor, &base_table, bulk, fault);
 }
@@ -60,7 +60,7 @@ static int read_logits(struct wire_cursor *cursor, const struct field *field, vo
 	}
 	if (value.type != WIRE_MAP)
 		return message_refuse(
-			fault, ERROR_BAD_REQUEST, "`%s` must be true, false or a map", field->name);
+			fault, ERROR_BAD_REQUEST, "%s must be true, false or a map", field->name);
 	bulk->kind = BULK_REGION;
 	return field_read_map(cursor, &logits_table, bulk, fault);
 }
@@ -102,8 +102,8 @@ static int check_lengths(const struct draft_call *request, struct message_fault 
 	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
 		if (columns[i].count != request->rows)
 			return message_refuse(fault, ERROR_BAD_REQUEST,
-				"`%s` has %" PRIu32 " elements and `anchors` has %" PRIu32
-				", every column must have one a row",
+				"%s has %" PRIu32 " elements and anchors has %" PRIu32
+				"; every column has one element a row",
 				columns[i].name, columns[i].count, request->rows);
 	return 0;
 }
@@ -209,7 +209,7 @@ static int read_reply_logits(struct wire_cursor *cursor, const struct field *fie
 	struct wire_value value;
 
 	if (!wire_next(cursor, &value) || value.type != WIRE_BIN)
-		return message_refuse(fault, ERROR_BAD_REQUEST, "`%s` must be a bin", field->name);
+		return message_refuse(fault, ERROR_BAD_REQUEST, "%s must be a bin", field->name);
 	reply->has_logits = true;
 	reply->logits = value.data.at;
 	reply->logits_bytes = value.data.bytes;
@@ -264,8 +264,8 @@ int draft_reply_decode(
 	reply.row_count = reply.flags.count;
 	if (reply.token_count % reply.row_count)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`tokens` has %" PRIu32 " elements, which is no multiple of the %" PRIu32
-			" in `flags`",
+			"tokens has %" PRIu32 " elements, which is no multiple of the %" PRIu32
+			" in flags",
 			reply.token_count, reply.row_count);
 	*ret = reply;
 	return 0;

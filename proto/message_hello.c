@@ -78,7 +78,7 @@ static int read_devices(struct wire_cursor *cursor, const struct field *field, v
 	if (!wire_next(cursor, &array) || array.type != WIRE_ARRAY ||
 		array.count > MESSAGE_DEVICES_MAX)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`%s` must be an array of at most %d elements", field->name,
+			"%s must be an array of at most %d elements", field->name,
 			MESSAGE_DEVICES_MAX);
 	for (uint32_t i = 0; i < array.count; i++)
 		if (field_read_map(cursor, &device_table, &reply->backend.devices[i], fault))

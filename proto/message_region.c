@@ -23,7 +23,7 @@ static int read_memory(struct wire_cursor *cursor, const struct field *field, vo
 				return 0;
 			}
 	return message_refuse(
-		fault, ERROR_BAD_REQUEST, "`%s` must be \"host\" or \"device\"", field->name);
+		fault, ERROR_BAD_REQUEST, "%s must be \"host\" or \"device\"", field->name);
 }
 
 /* ---- region_open, region_import: request ---- */
@@ -113,7 +113,7 @@ int region_reply_decode(
 		return rc;
 	if (keys.has_bytes != keys.has_memory || keys.has_bytes != keys.has_device)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"`bytes`, `memory` and `device` must stand together or be absent together");
+			"bytes, memory and device must stand together or be absent together");
 	keys.reply.has_memory = keys.has_memory;
 	*ret = keys.reply;
 	return 0;

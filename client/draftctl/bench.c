@@ -221,6 +221,10 @@ static int run(const struct common *common, const void *values, char **operands)
 		return command_misuse("bench: --verify and --model PATH go together");
 	if (o->duration_s == 0 && o->requests == 0)
 		o->duration_s = DURATION_DEFAULT_S;
+	/* Not after minutes of load. */
+	if (wanted.json != NULL && strcmp(wanted.json, "-") != 0 &&
+		file_check(wanted.json, &error) < 0)
+		return command_fail("%s", error.text);
 	result = calloc(1, sizeof(*result));
 	if (result == NULL)
 		return command_fail("out of memory");

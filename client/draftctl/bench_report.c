@@ -54,7 +54,7 @@ static void draw_latencies(const struct histogram *histogram)
 		if (counts[i] > most)
 			most = counts[i];
 	}
-	putchar('\n');
+	printf("\n  latency seen here, requests from each line's time up to the next\n");
 	for (unsigned i = 0; i < BARS_MAX && most > 0; i++) {
 		unsigned width = (unsigned)((counts[i] * BAR_WIDTH + most - 1) / most);
 

@@ -59,7 +59,7 @@ int command_connect(const struct common *common, struct draft **ret, struct erro
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		return error_text_set(error, -r,
 			"no draftd listens on %s: is it running? Start it with "
-			"`systemctl start draftd` or `draftd --socket %s --model FILE`",
+			"`draftd --socket %s --model FILE`, or name its socket with --socket",
 			common->socket_path, common->socket_path);
 	if (r == -EACCES)
 		return error_text_set(error, -r,

@@ -145,6 +145,7 @@ static int unknown_command(int argc, char **argv)
 	bool model = strcmp(argv[0], "model") == 0;
 
 	if (model && argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		printf("usage: draftctl model COMMAND [OPTIONS] FILE\n\nCommands:\n");
 		list_commands(stdout, "model ");
 		return EXIT_SUCCESS;
 	}
@@ -203,7 +204,7 @@ static int dispatch(int argc, char **argv)
 		return command_misuse("%s; see `draftctl --help`", error.text);
 	if (common.version)
 		return version();
-	if (common.help)
+	if (common.help || (first + 1 == argc && strcmp(argv[first], "help") == 0))
 		return help();
 	if (first == argc) {
 		fprintf(stderr, "draftctl: which command? The commands are\n");

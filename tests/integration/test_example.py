@@ -38,7 +38,7 @@ def test_install_compile_and_run(daemon, folder):
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     run(*make, "install", env=environment)
     root = folder / "root"
-    for name in "sbin/draftd", "bin/draftctl", "include/draft.h", "lib/libdraft.so.0", "lib/pkgconfig/libdraft.pc":
+    for name in "bin/draftd", "bin/draftctl", "include/draft.h", "lib/libdraft.so.0", "lib/pkgconfig/libdraft.pc":
         assert (root / "usr" / name).exists(), name
     assert (root / "usr/share/doc/draftd/LICENSE").exists()
     assert os.readlink(root / "usr/lib/libdraft.so") == "libdraft.so.0"
@@ -57,7 +57,7 @@ def test_install_compile_and_run(daemon, folder):
         run("c++", "-Wall", "-Werror", source, "-o", folder / "x", *flags)
     # draftctl finds its library beside it
     assert run(root / "usr/bin/draftctl", "--socket", daemon.socket, "ping")
-    assert run(root / "usr/sbin/draftd", "--version").startswith("draftd ")
+    assert run(root / "usr/bin/draftd", "--version").startswith("draftd ")
 
     run(*make, "uninstall", env=environment)
     assert [path for path in pathlib.Path(root).rglob("*") if not path.is_dir()] == []

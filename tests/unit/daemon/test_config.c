@@ -77,14 +77,14 @@ END_TEST
 START_TEST(command_line_sets_every_type)
 {
 	ck_assert_int_eq(
-		PARSE("-s", "/tmp/s", "--model=m", "--backend", "cpu", "--devices", "0,1",
+		PARSE("-s", "/tmp/s", "--model=m", "--backend", "cuda", "--devices", "0,1",
 			"--max-rows", "7", "--max-region-bytes", "3M", "--max-memory-bytes", "1GiB",
 			"--hello-timeout", "250ms", "--socket-mode", "600", "--multiplier", "-1.5",
 			"--soft-cap", "30e0", "--log-level", "debug", "--check-config"),
 		0);
 	ck_assert_str_eq(config.socket_path, "/tmp/s");
 	ck_assert_str_eq(config.devices, "0,1");
-	ck_assert_int_eq(config.backend, MARKOV_CPU);
+	ck_assert_int_eq(config.backend, MARKOV_CUDA);
 	ck_assert_uint_eq(config.max_rows, 7);
 	ck_assert_uint_eq(config.max_region_bytes, 3145728);
 	ck_assert_uint_eq(config.max_memory_bytes, 1073741824);
@@ -296,12 +296,16 @@ static const struct {
 		"x.conf:2: [limits] max_rows is \"\"; it must be a whole number, 1 to 1024"},
 	{"[limits]\nmax_rows = 8 ; rows\n", "x.conf:2: [limits] max_rows is \"8 ; rows\"; it must "
 					    "be a whole number, 1 to 1024"},
-	{"[limits]\nmax_rows\n", "x.conf:2: \"max_rows\" is no setting; write key = value"},
-	{"[limits]\nmax_rows: 8\n", "x.conf:2: \"max_rows: 8\" is no setting; write key = value"},
-	{"[limits]\nmax_rows: 8 = 9\n",
-		"x.conf:2: \"max_rows: 8 = 9\" is no setting; write key = value"},
-	{"[limits]\n= 8\n", "x.conf:2: \"= 8\" is no setting; write key = value"},
-	{"[limits]\nMAX_ROWS = 8\n", "x.conf:2: \"MAX_ROWS = 8\" is no setting; write key = value"},
+	{"[limits]\nmax_rows\n", "x.conf:2: \"max_rows\" is no setting; write key = value, the key "
+				 "in small letters and _"},
+	{"[limits]\nmax_rows: 8\n", "x.conf:2: \"max_rows: 8\" is no setting; write key = value, "
+				    "the key in small letters and _"},
+	{"[limits]\nmax_rows: 8 = 9\n", "x.conf:2: \"max_rows: 8 = 9\" is no setting; write key = "
+					"value, the key in small letters and _"},
+	{"[limits]\n= 8\n", "x.conf:2: \"= 8\" is no setting; write key = value, the key in small "
+			    "letters and _"},
+	{"[limits]\nMAX_ROWS = 8\n", "x.conf:2: \"MAX_ROWS = 8\" is no setting; write key = value, "
+				     "the key in small letters and _"},
 	{"[limits\n", "x.conf:1: \"[limits\" is no section; write [name] alone on the line"},
 	{"[limits] x\n", "x.conf:1: \"[limits] x\" is no section; write [name] alone on the line"},
 	{"[]\n", "x.conf:1: \"[]\" is no section; write [name] alone on the line"},

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void check_content(const char *path, const char *expected)
 {
@@ -42,6 +43,9 @@ START_TEST(leaves_nothing_after_a_failure)
 {
 	struct error_text error = {""};
 
+	ck_assert_int_lt(file_check(scratch_path("absent/metrics.prom"), &error), 0);
+	ck_assert_int_eq(file_check(scratch_path("metrics.prom"), &error), 0);
+	ck_assert_uint_eq(scratch_count(), 0);
 	ck_assert_int_lt(file_replace(scratch_path("absent/metrics.prom"), "x", 1, &error), 0);
 	ck_assert_ptr_nonnull(strstr(error.text, "absent/metrics.prom"));
 	/* A folder cannot be replaced by a file. */
@@ -49,6 +53,35 @@ START_TEST(leaves_nothing_after_a_failure)
 	ck_assert_int_lt(file_replace(scratch_path("folder"), "x", 1, &error), 0);
 	ck_assert_uint_eq(scratch_count(), 1);
 	ck_assert_int_eq(remove(scratch_path("folder")), 0);
+}
+END_TEST
+
+START_TEST(replaces_regular_files_only)
+{
+	char target[256];
+	struct error_text error = {""};
+	struct stat status;
+
+	snprintf(target, sizeof(target), "%s", scratch_path("target"));
+	ck_assert_int_eq(file_replace(target, "old", 3, &error), 0);
+	ck_assert_int_eq(symlink(target, scratch_path("link")), 0);
+	ck_assert_int_eq(file_replace(scratch_path("link"), "new", 3, &error), 0);
+	ck_assert_int_eq(lstat(scratch_path("link"), &status), 0);
+	ck_assert(S_ISLNK(status.st_mode));
+	check_content(target, "new");
+
+	ck_assert_int_eq(remove(target), 0);
+	ck_assert_int_lt(file_replace(scratch_path("link"), "x", 1, &error), 0);
+	ck_assert_ptr_nonnull(strstr(error.text, "link to nothing"));
+	ck_assert_int_eq(remove(scratch_path("link")), 0);
+
+	ck_assert_int_eq(mkfifo(scratch_path("pipe"), 0600), 0);
+	ck_assert_int_lt(file_replace(scratch_path("pipe"), "x", 1, &error), 0);
+	ck_assert_ptr_nonnull(strstr(error.text, "no regular file"));
+	ck_assert_int_eq(stat(scratch_path("pipe"), &status), 0);
+	ck_assert(S_ISFIFO(status.st_mode));
+	ck_assert_uint_eq(scratch_count(), 1);
+	ck_assert_int_eq(remove(scratch_path("pipe")), 0);
 }
 END_TEST
 
@@ -60,6 +93,7 @@ Suite *file_suite(void)
 	tcase_add_checked_fixture(tests, scratch_make, scratch_remove);
 	tcase_add_test(tests, writes_and_replaces);
 	tcase_add_test(tests, leaves_nothing_after_a_failure);
+	tcase_add_test(tests, replaces_regular_files_only);
 	suite_add_tcase(suite, tests);
 	return suite;
 }

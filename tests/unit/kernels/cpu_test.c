@@ -267,6 +267,7 @@ START_TEST(unknown_path_is_refused)
 	golden_open(&golden, "greedy_small");
 	setenv("DRAFTD_CPU_PATH", "mmx", 1);
 	ck_assert_int_lt(markov_open(&options, &golden.checkpoint, NULL, NULL, &head, &error), 0);
+	unsetenv("DRAFTD_CPU_PATH");
 	ck_assert_ptr_nonnull(strstr(error.text, "'mmx'"));
 	ck_assert_ptr_null(head);
 	golden_close(&golden);

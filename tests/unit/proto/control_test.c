@@ -14,7 +14,7 @@ START_TEST(metrics_come_back)
 	wire_buffer_init(&buffer);
 	ck_assert_int_eq(
 		metrics_reply_decode(map_of(&buffer, stranger, 1, NULL), &text, &fault), -EBADMSG);
-	ck_assert_str_eq(fault.text, "`text` is missing");
+	ck_assert_str_eq(fault.text, "text is missing");
 	ck_assert_uint_eq(text.bytes, 77);
 	wire_buffer_clear(&buffer);
 	metrics_reply_encode(&buffer, 2, "draftd_up 1\nmore", 12);
@@ -37,7 +37,7 @@ START_TEST(cancel_comes_back)
 
 	wire_buffer_init(&buffer);
 	ck_assert_int_eq(cancel_decode(map_of(&buffer, stranger, 1, NULL), &id, &fault), -EBADMSG);
-	ck_assert_str_eq(fault.text, "`id` is missing");
+	ck_assert_str_eq(fault.text, "id is missing");
 	ck_assert_uint_eq(id, 77);
 	wire_buffer_clear(&buffer);
 	cancel_encode(&buffer, UINT32_MAX);
@@ -58,7 +58,7 @@ START_TEST(goaway_comes_back)
 	wire_buffer_init(&buffer);
 	ck_assert_int_eq(
 		goaway_decode(map_of(&buffer, stranger, 1, NULL), &reason, &fault), -EBADMSG);
-	ck_assert_str_eq(fault.text, "`reason` is missing");
+	ck_assert_str_eq(fault.text, "reason is missing");
 	ck_assert_uint_eq(reason.bytes, 77);
 	wire_buffer_clear(&buffer);
 	goaway_encode(&buffer, "draining");

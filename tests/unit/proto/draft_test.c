@@ -29,7 +29,7 @@ static const struct pair request_pairs[] = {
 #define U63_END  "\xcf\x7f\xff\xff\xff\xff\xff\xff\xff"
 #define U63_PAST "\xcf\x80\x00\x00\x00\x00\x00\x00\x00"
 
-#define STEPS_TEXT "`steps` must be an integer from 1 to 4294967295"
+#define STEPS_TEXT "steps must be an integer from 1 to 4294967295"
 #define I64_TEXT(of)                                                                               \
 	"element " of " must be an integer from -9223372036854775808 to 9223372036854775807"
 #define U32_TEXT(of) "element " of " must be an integer from 0 to 4294967295"
@@ -47,94 +47,93 @@ static const struct {
 	{PAIR("steps", "\xff"), STEPS_TEXT},
 	{PAIR("steps", "\xca\x3f\x80\x00\x00"), STEPS_TEXT},
 	{PAIR("steps", "\xc0"), STEPS_TEXT},
-	{NO_PAIR("steps"), "`steps` is missing"},
+	{NO_PAIR("steps"), "steps is missing"},
 
 	{PAIR("anchors", "\x92\x00" U32_END), NULL},
 	{PAIR("anchors", "\xdd\x00\x00\x00\x02\xd0\x03\xcf\x00\x00\x00\x00\x00\x00\x00\x04"), NULL},
-	{PAIR("anchors", "\x92\x00" U33), U32_TEXT("1 of `anchors`")},
-	{PAIR("anchors", "\x92\xff\x00"), U32_TEXT("0 of `anchors`")},
-	{PAIR("anchors", "\x92\x00\xa1\x31"), U32_TEXT("1 of `anchors`")},
-	{PAIR("anchors", "\x90"), "`anchors` must be an array of at least 1 element, each an "
+	{PAIR("anchors", "\x92\x00" U33), U32_TEXT("1 of anchors")},
+	{PAIR("anchors", "\x92\xff\x00"), U32_TEXT("0 of anchors")},
+	{PAIR("anchors", "\x92\x00\xa1\x31"), U32_TEXT("1 of anchors")},
+	{PAIR("anchors", "\x90"), "anchors must be an array of at least 1 element, each an "
 				  "integer from 0 to 4294967295"},
-	{PAIR("anchors", "\xc4\x02\x03\x04"), "`anchors` must be an array of at least 1 element, "
+	{PAIR("anchors", "\xc4\x02\x03\x04"), "anchors must be an array of at least 1 element, "
 					      "each an integer from 0 to 4294967295"},
 	{PAIR("anchors", "\x91\x03"),
-		"`positions` has 2 elements and `anchors` has 1, every column must have one a row"},
-	{NO_PAIR("anchors"), "`anchors` is missing"},
+		"positions has 2 elements and anchors has 1; every column has one element a row"},
+	{NO_PAIR("anchors"), "anchors is missing"},
 
 	{PAIR("positions", "\x92" I64_MIN U63_END), NULL},
-	{PAIR("positions", "\x92\x00" U63_PAST), I64_TEXT("1 of `positions`")},
-	{PAIR("positions", "\x92\xca\x00\x00\x00\x00\x01"), I64_TEXT("0 of `positions`")},
+	{PAIR("positions", "\x92\x00" U63_PAST), I64_TEXT("1 of positions")},
+	{PAIR("positions", "\x92\xca\x00\x00\x00\x00\x01"), I64_TEXT("0 of positions")},
 	{PAIR("positions", "\x93\x01\x02\x03"),
-		"`positions` has 3 elements and `anchors` has 2, every column must have one a row"},
-	{NO_PAIR("positions"), "`positions` is missing"},
+		"positions has 3 elements and anchors has 2; every column has one element a row"},
+	{NO_PAIR("positions"), "positions is missing"},
 
 	{PAIR("seeds", "\x92" I64_MIN U64_ODD), NULL},
 	{PAIR("seeds", "\x92\x00\xca\x00\x00\x00\x00"),
-		"element 1 of `seeds` must be an integer of at most 64 bits"},
+		"element 1 of seeds must be an integer of at most 64 bits"},
 	{PAIR("seeds", "\x91\x01"),
-		"`seeds` has 1 elements and `anchors` has 2, every column must have one a row"},
-	{NO_PAIR("seeds"), "`seeds` is missing"},
+		"seeds has 1 elements and anchors has 2; every column has one element a row"},
+	{NO_PAIR("seeds"), "seeds is missing"},
 
 	{PAIR("temperatures", "\x92\xca\x7f\xc0\x00\x00\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00"),
 		NULL},
 	{PAIR("temperatures", "\x92\xff" U64_ODD), NULL},
-	{PAIR("temperatures", "\x92\x00\xc0"), "element 1 of `temperatures` must be a number"},
-	{PAIR("temperatures", "\x93\x00\x00\x00"), "`temperatures` has 3 elements and `anchors` "
-						   "has 2, every column must have one a row"},
-	{NO_PAIR("temperatures"), "`temperatures` is missing"},
+	{PAIR("temperatures", "\x92\x00\xc0"), "element 1 of temperatures must be a number"},
+	{PAIR("temperatures", "\x93\x00\x00\x00"), "temperatures has 3 elements and anchors "
+						   "has 2; every column has one element a row"},
+	{NO_PAIR("temperatures"), "temperatures is missing"},
 
 	{PAIR("slots", "\x92" I64_MIN U63_END), NULL},
-	{PAIR("slots", "\x92\x00" U63_PAST), I64_TEXT("1 of `slots`")},
+	{PAIR("slots", "\x92\x00" U63_PAST), I64_TEXT("1 of slots")},
 	{PAIR("slots", "\x91\x00"),
-		"`slots` has 1 elements and `anchors` has 2, every column must have one a row"},
-	{PAIR("slots", "\xc0"), "`slots` must be an array of at least 1 element, each an integer "
+		"slots has 1 elements and anchors has 2; every column has one element a row"},
+	{PAIR("slots", "\xc0"), "slots must be an array of at least 1 element, each an integer "
 				"from -9223372036854775808 to 9223372036854775807"},
 
 	{PAIR("base", "\xc4\x00"), NULL},
 	{PAIR("base", REGION("\x00", "\x00", ROW, "\x00", "\x00")), NULL},
 	{PAIR("base", REGION(U32_END, U64_EVEN, ROW, U64_EVEN, U64_EVEN)), NULL},
 	{PAIR("base", REGION(U33, "\x00", ROW, "\x00", "\x00")),
-		"`base.region` must be an integer from 0 to 4294967295"},
+		"base.region must be an integer from 0 to 4294967295"},
 	{PAIR("base", REGION("\x01", "\x01", ROW, "\x00", "\x00")),
-		"`base.offset` is 1, it must be a multiple of 2"},
+		"base.offset is 1, it must be a multiple of 2"},
 	{PAIR("base", REGION("\x01", "\xff", ROW, "\x00", "\x00")),
-		"`base.offset` must be an integer from 0 to 18446744073709551615"},
+		"base.offset must be an integer from 0 to 18446744073709551615"},
 	{PAIR("base", REGION("\x01", "\x00", ROW, U64_ODD, "\x00")),
-		"`base.row_stride` is 18446744073709551615, it must be a multiple of 2"},
+		"base.row_stride is 18446744073709551615, it must be a multiple of 2"},
 	{PAIR("base", REGION("\x01", "\x00", ROW, "\x00", "\x07")),
-		"`base.step_stride` is 7, it must be a multiple of 2"},
-	{PAIR("base", REGION("\x01", "\x00", SLOT, "\x00", "\x00")),
-		"`base.row_stride` is missing"},
-	{PAIR("base", "\x81\xa6region\x01"), "`base.offset` is missing"},
-	{PAIR("base", "\x82\xa6region\x01\xa6region\x01"), "`region` stands twice in `base`"},
-	{PAIR("base", "\xa4\x61\x62\x63\x64"), "`base` must be a bin or a map"},
-	{PAIR("base", "\xc0"), "`base` must be a bin or a map"},
-	{NO_PAIR("base"), "`base` is missing"},
+		"base.step_stride is 7, it must be a multiple of 2"},
+	{PAIR("base", REGION("\x01", "\x00", SLOT, "\x00", "\x00")), "base.row_stride is missing"},
+	{PAIR("base", "\x81\xa6region\x01"), "base.offset is missing"},
+	{PAIR("base", "\x82\xa6region\x01\xa6region\x01"), "region stands twice in base"},
+	{PAIR("base", "\xa4\x61\x62\x63\x64"), "base must be a bin or a map"},
+	{PAIR("base", "\xc0"), "base must be a bin or a map"},
+	{NO_PAIR("base"), "base is missing"},
 
 	{PAIR("logits", "\xc3"), NULL},
 	{PAIR("logits", "\xc2"), NULL},
 	{PAIR("logits", REGION("\x01", "\x02", SLOT, "\x04", "\x06")), NULL},
 	{PAIR("logits", REGION("\x01", "\x01", SLOT, "\x04", "\x06")),
-		"`logits.offset` is 1, it must be a multiple of 2"},
+		"logits.offset is 1, it must be a multiple of 2"},
 	{PAIR("logits", REGION("\x01", "\x02", SLOT, "\x03", "\x06")),
-		"`logits.slot_stride` is 3, it must be a multiple of 2"},
+		"logits.slot_stride is 3, it must be a multiple of 2"},
 	{PAIR("logits", REGION("\x01", "\x02", SLOT, "\x04", "\x05")),
-		"`logits.step_stride` is 5, it must be a multiple of 2"},
+		"logits.step_stride is 5, it must be a multiple of 2"},
 	{PAIR("logits", REGION("\x01", "\x02", ROW, "\x04", "\x06")),
-		"`logits.slot_stride` is missing"},
-	{PAIR("logits", "\xc0"), "`logits` must be true, false or a map"},
-	{PAIR("logits", "\xc4\x00"), "`logits` must be true, false or a map"},
+		"logits.slot_stride is missing"},
+	{PAIR("logits", "\xc0"), "logits must be true, false or a map"},
+	{PAIR("logits", "\xc4\x00"), "logits must be true, false or a map"},
 
 	{PAIR("deadline_us", "\x00"), NULL},
 	{PAIR("deadline_us", "\xce\xd6\x93\xa4\x00"), NULL},
 	{PAIR("deadline_us", "\xce\xd6\x93\xa4\x01"),
-		"`deadline_us` must be an integer from 0 to 3600000000"},
-	{PAIR("deadline_us", "\xff"), "`deadline_us` must be an integer from 0 to 3600000000"},
+		"deadline_us must be an integer from 0 to 3600000000"},
+	{PAIR("deadline_us", "\xff"), "deadline_us must be an integer from 0 to 3600000000"},
 	{PAIR("priority", "\x00"), NULL},
 	{PAIR("priority", "\x01"), NULL},
-	{PAIR("priority", "\x02"), "`priority` must be an integer from 0 to 1"},
-	{PAIR("priority", "\xc3"), "`priority` must be an integer from 0 to 1"},
+	{PAIR("priority", "\x02"), "priority must be an integer from 0 to 1"},
+	{PAIR("priority", "\xc3"), "priority must be an integer from 0 to 1"},
 };
 
 START_TEST(one_key_changed)
@@ -410,25 +409,25 @@ static const struct {
 } reply_changes[] = {
 	{PAIR("later", "\xc0"), NULL},
 	{PAIR("logits", "\xc4\x02zz"), NULL},
-	{PAIR("logits", "\xc3"), "`logits` must be a bin"},
-	{PAIR("tokens", "\x94\x01\x02\x03" U33), U32_TEXT("3 of `tokens`")},
+	{PAIR("logits", "\xc3"), "logits must be a bin"},
+	{PAIR("tokens", "\x94\x01\x02\x03" U33), U32_TEXT("3 of tokens")},
 	{PAIR("tokens", "\x93\x01\x02\x03"),
-		"`tokens` has 3 elements, which is no multiple of the 2 in `flags`"},
-	{PAIR("tokens", "\x90"), "`tokens` must be an array of at least 1 element, each an integer "
+		"tokens has 3 elements, which is no multiple of the 2 in flags"},
+	{PAIR("tokens", "\x90"), "tokens must be an array of at least 1 element, each an integer "
 				 "from 0 to 4294967295"},
-	{NO_PAIR("tokens"), "`tokens` is missing"},
+	{NO_PAIR("tokens"), "tokens is missing"},
 	{PAIR("flags", "\x91\x01"), NULL},
-	{PAIR("flags", "\x90"), "`flags` must be an array of at least 1 element, each an integer "
+	{PAIR("flags", "\x90"), "flags must be an array of at least 1 element, each an integer "
 				"from 0 to 4294967295"},
-	{NO_PAIR("flags"), "`flags` is missing"},
+	{NO_PAIR("flags"), "flags is missing"},
 	{PAIR("generation", U64_ODD), NULL},
 	{PAIR("generation", "\xff"),
-		"`generation` must be an integer from 0 to 18446744073709551615"},
-	{NO_PAIR("generation"), "`generation` is missing"},
-	{PAIR("times_us", "\x82\xa5queue\x01\xa6\x64\x65vice\x02"), "`times_us.total` is missing"},
-	{PAIR("times_us", "\x80"), "`times_us.queue` is missing"},
-	{PAIR("times_us", "\x01"), "`times_us` must be a map"},
-	{NO_PAIR("times_us"), "`times_us` is missing"},
+		"generation must be an integer from 0 to 18446744073709551615"},
+	{NO_PAIR("generation"), "generation is missing"},
+	{PAIR("times_us", "\x82\xa5queue\x01\xa6\x64\x65vice\x02"), "times_us.total is missing"},
+	{PAIR("times_us", "\x80"), "times_us.queue is missing"},
+	{PAIR("times_us", "\x01"), "times_us must be a map"},
+	{NO_PAIR("times_us"), "times_us is missing"},
 };
 
 START_TEST(one_key_of_the_reply_changed)

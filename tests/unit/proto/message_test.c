@@ -225,8 +225,8 @@ static const struct {
 		"the id of a response must be nil or an integer from 0 to 4294967295"},
 	{BYTES("\x94\x01\xc0\xc0\x80"), MESSAGE_RESPONSE, false, 0,
 		"a response without an error must have an id"},
-	{BYTES("\x94\x01\x07\x01\xc0"), MESSAGE_RESPONSE, true, 7, "`error` must be a map"},
-	{BYTES("\x94\x01\x07\x80\xc0"), MESSAGE_RESPONSE, true, 7, "`error.code` is missing"},
+	{BYTES("\x94\x01\x07\x01\xc0"), MESSAGE_RESPONSE, true, 7, "error must be a map"},
+	{BYTES("\x94\x01\x07\x80\xc0"), MESSAGE_RESPONSE, true, 7, "error.code is missing"},
 };
 
 START_TEST(bad_bodies)
@@ -292,14 +292,14 @@ static const struct {
 	{PAIR("code", "\x63"), NULL},
 	{PAIR("code", "\xce\x7f\xff\xff\xff"), NULL},
 	{PAIR("code", "\xce\x80\x00\x00\x00"),
-		"`error.code` must be an integer from 1 to 2147483647"},
-	{PAIR("code", "\x00"), "`error.code` must be an integer from 1 to 2147483647"},
+		"error.code must be an integer from 1 to 2147483647"},
+	{PAIR("code", "\x00"), "error.code must be an integer from 1 to 2147483647"},
 	{PAIR("code", "\x01"), NULL},
-	{NO_PAIR("name"), "`error.name` is missing"},
-	{PAIR("name", "\xc4\x01\x61"), "`error.name` must be a string of 0 to 4294967295 bytes"},
-	{NO_PAIR("message"), "`error.message` is missing"},
-	{NO_PAIR("retryable"), "`error.retryable` is missing"},
-	{PAIR("retryable", "\x01"), "`error.retryable` must be true or false"},
+	{NO_PAIR("name"), "error.name is missing"},
+	{PAIR("name", "\xc4\x01\x61"), "error.name must be a string of 0 to 4294967295 bytes"},
+	{NO_PAIR("message"), "error.message is missing"},
+	{NO_PAIR("retryable"), "error.retryable is missing"},
+	{PAIR("retryable", "\x01"), "error.retryable must be true or false"},
 	{PAIR("later", "\xc0"), NULL},
 };
 
@@ -429,7 +429,7 @@ START_TEST(keys_at_their_limits)
 		ck_assert_int_eq(
 			read_empty(&buffer, &fault), keys > MESSAGE_KEYS_MAX ? -EBADMSG : 0);
 	}
-	ck_assert_str_eq(fault.text, "`params` has 65 keys, the most is 64");
+	ck_assert_str_eq(fault.text, "params has 65 keys, the most is 64");
 
 	memset(key, 'k', sizeof(key));
 	for (size_t bytes = MESSAGE_KEY_BYTES_MAX; bytes <= MESSAGE_KEY_BYTES_MAX + 1; bytes++) {
@@ -441,7 +441,7 @@ START_TEST(keys_at_their_limits)
 		ck_assert_int_eq(
 			read_empty(&buffer, &fault), bytes > MESSAGE_KEY_BYTES_MAX ? -EBADMSG : 0);
 	}
-	ck_assert_str_eq(fault.text, "a key of `params` is 256 bytes, the most is 255");
+	ck_assert_str_eq(fault.text, "a key of params is 256 bytes, the most is 255");
 	wire_buffer_done(&buffer);
 }
 END_TEST
@@ -455,13 +455,13 @@ static const struct {
 	{BYTES("\x82\xa1\x61\x92\x01\x81\xa1\x61\x02\xa1\x62\x01"), NULL},
 	/* what an ignored value contains is not looked at */
 	{BYTES("\x81\xa1\x61\x82\xa1\x62\x01\xa1\x62\x01"), NULL},
-	{BYTES("\x82\xa1\x61\x01\xa1\x61\x01"), "`a` stands twice in `params`"},
-	{BYTES("\x83\xa1\x61\x01\xa1\x62\x01\xa1\x61\x01"), "`a` stands twice in `params`"},
-	{BYTES("\x81\x01\x01"), "every key of `params` must be a string"},
-	{BYTES("\x81\xc4\x01\x61\x01"), "every key of `params` must be a string"},
-	{BYTES("\x81\x90\x01"), "every key of `params` must be a string"},
-	{BYTES("\x90"), "`params` must be a map"},
-	{BYTES("\xc0"), "`params` must be a map"},
+	{BYTES("\x82\xa1\x61\x01\xa1\x61\x01"), "a stands twice in params"},
+	{BYTES("\x83\xa1\x61\x01\xa1\x62\x01\xa1\x61\x01"), "a stands twice in params"},
+	{BYTES("\x81\x01\x01"), "every key of params must be a string"},
+	{BYTES("\x81\xc4\x01\x61\x01"), "every key of params must be a string"},
+	{BYTES("\x81\x90\x01"), "every key of params must be a string"},
+	{BYTES("\x90"), "params must be a map"},
+	{BYTES("\xc0"), "params must be a map"},
 };
 
 START_TEST(maps_of_unknown_keys)

@@ -8,8 +8,8 @@
 #define S16           "0123456789abcdef"
 #define U64           "\xcf\xff\xff\xff\xff\xff\xff\xff\xff"
 
-#define BYTES_TEXT  "`bytes` must be an integer from 1 to 18446744073709551615"
-#define MEMORY_TEXT "`memory` must be \"host\" or \"device\""
+#define BYTES_TEXT  "bytes must be an integer from 1 to 18446744073709551615"
+#define MEMORY_TEXT "memory must be \"host\" or \"device\""
 
 static const struct pair request_pairs[] = {PAIR("bytes", "\x01"), PAIR("memory", "\xa4host")};
 
@@ -21,16 +21,16 @@ static const struct {
 	{PAIR("bytes", U64), NULL},
 	{PAIR("bytes", "\x00"), BYTES_TEXT},
 	{PAIR("bytes", "\xff"), BYTES_TEXT},
-	{NO_PAIR("bytes"), "`bytes` is missing"},
+	{NO_PAIR("bytes"), "bytes is missing"},
 	{PAIR("memory", "\xa6\x64\x65vice"), NULL},
 	{PAIR("memory", "\xa5hosts"), MEMORY_TEXT},
 	{PAIR("memory", "\xa3hos"), MEMORY_TEXT},
 	{PAIR("memory", "\x00"), MEMORY_TEXT},
-	{NO_PAIR("memory"), "`memory` is missing"},
+	{NO_PAIR("memory"), "memory is missing"},
 	{PAIR("device", "\xd9\x3f" S16 S16 S16 "0123456789abcde"), NULL},
-	{PAIR("device", "\xd9\x40" S16 S16 S16 S16), "`device` must be a string of 1 to 63 bytes"},
-	{PAIR("device", "\xa0"), "`device` must be a string of 1 to 63 bytes"},
-	{PAIR("device", "\x00"), "`device` must be a string of 1 to 63 bytes"},
+	{PAIR("device", "\xd9\x40" S16 S16 S16 S16), "device must be a string of 1 to 63 bytes"},
+	{PAIR("device", "\xa0"), "device must be a string of 1 to 63 bytes"},
+	{PAIR("device", "\x00"), "device must be a string of 1 to 63 bytes"},
 };
 
 START_TEST(one_key_of_the_request_changed)
@@ -112,7 +112,7 @@ static const struct pair reply_pairs[] = {
 	PAIR("memory", "\xa4host"),
 	PAIR("device", "\xa0"),
 };
-#define TOGETHER "`bytes`, `memory` and `device` must stand together or be absent together"
+#define TOGETHER "bytes, memory and device must stand together or be absent together"
 
 static const struct {
 	struct pair change;
@@ -120,14 +120,14 @@ static const struct {
 } reply_changes[] = {
 	{PAIR("later", "\xc0"), NULL},
 	{PAIR("region", "\xcf\x00\x00\x00\x01\x00\x00\x00\x00"),
-		"`region` must be an integer from 0 to 4294967295"},
-	{NO_PAIR("region"), "`region` is missing"},
+		"region must be an integer from 0 to 4294967295"},
+	{NO_PAIR("region"), "region is missing"},
 	{NO_PAIR("bytes"), TOGETHER},
 	{NO_PAIR("memory"), TOGETHER},
 	{NO_PAIR("device"), TOGETHER},
 	{PAIR("bytes", "\x00"), BYTES_TEXT},
 	{PAIR("memory", "\xa0"), MEMORY_TEXT},
-	{PAIR("device", "\xd9\x40" S16 S16 S16 S16), "`device` must be a string of 0 to 63 bytes"},
+	{PAIR("device", "\xd9\x40" S16 S16 S16 S16), "device must be a string of 0 to 63 bytes"},
 };
 
 START_TEST(one_key_of_the_reply_changed)
@@ -162,7 +162,7 @@ START_TEST(close_comes_back)
 	wire_buffer_init(&buffer);
 	ck_assert_int_eq(
 		region_close_decode(map_of(&buffer, none, 1, NULL), &region, &fault), -EBADMSG);
-	ck_assert_str_eq(fault.text, "`region` is missing");
+	ck_assert_str_eq(fault.text, "region is missing");
 	ck_assert_uint_eq(region, 77);
 	wire_buffer_clear(&buffer);
 	region_close_encode(&buffer, 5, UINT32_MAX);
