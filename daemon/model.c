@@ -145,6 +145,11 @@ int model_load(const struct config *config,
 	r = open_checkpoint(config, &checkpoint, error);
 	if (r < 0)
 		return r;
+	if (progress)
+		progress(user, "reading", 0);
+	r = checkpoint_load(&checkpoint, error);
+	if (r < 0)
+		goto out;
 	r = markov_open(&head_options, &checkpoint, progress, user, &head, error);
 	if (r < 0)
 		goto out;

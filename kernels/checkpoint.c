@@ -21,6 +21,8 @@
 
 struct files {
 	struct safetensors *w1, *w2; /* the same one unless they are in two shards */
+	const struct tensor *w1_tensor, *w2_tensor;
+	void *w1_copy, *w2_copy; /* NULL before checkpoint_load() */
 };
 
 /* Reads a whole small file. The text is the caller's to free. */
@@ -208,8 +210,7 @@ static int check_table(const struct tensor *table, uint64_t rows_max, const char
 	return 0;
 }
 
-static int find_head(
-	const struct files *files, struct checkpoint *checkpoint, struct error_text *error)
+static int find_head(struct files *files, struct checkpoint *checkpoint, struct error_text *error)
 {
 	const struct tensor *w1, *w2;
 	size_t w1_prefix, w2_prefix;
@@ -235,6 +236,8 @@ static int find_head(
 			"expected",
 			w1->name, (unsigned long long)w1->shape[1], w2->name,
 			(unsigned long long)w2->shape[1]);
+	files->w1_tensor = w1;
+	files->w2_tensor = w2;
 	checkpoint->w1 = w1->data;
 	checkpoint->w2 = w2->data;
 	checkpoint->target_vocab = (uint32_t)w1->shape[0];
@@ -352,11 +355,42 @@ out:
 	return result;
 }
 
+static int load_table(const struct safetensors *file, const struct tensor *tensor, void **copy,
+	const uint16_t **ret, struct error_text *error)
+{
+	int result;
+
+	*copy = malloc(tensor->byte_count);
+	if (!*copy)
+		return error_text_set(error, ENOMEM, "tensor '%.100s': no memory for %llu bytes",
+			tensor->name, (unsigned long long)tensor->byte_count);
+	result = safetensors_read(file, tensor, *copy, error);
+	if (result == 0)
+		*ret = *copy;
+	return result;
+}
+
+int checkpoint_load(struct checkpoint *checkpoint, struct error_text *error)
+{
+	struct files *files = checkpoint->files;
+	int result = 0;
+
+	if (!files->w1_copy)
+		result = load_table(
+			files->w1, files->w1_tensor, &files->w1_copy, &checkpoint->w1, error);
+	if (result == 0 && !files->w2_copy)
+		result = load_table(
+			files->w2, files->w2_tensor, &files->w2_copy, &checkpoint->w2, error);
+	return result;
+}
+
 void checkpoint_close(struct checkpoint *checkpoint)
 {
 	struct files *files = checkpoint->files;
 
 	if (files) {
+		free(files->w1_copy);
+		free(files->w2_copy);
 		if (files->w2 != files->w1)
 			safetensors_close(files->w2);
 		safetensors_close(files->w1);

@@ -1,7 +1,6 @@
 /* Finding a Markov head in a checkpoint: a .safetensors file, or a folder with config.json and a
- * model.safetensors or a sharded index. The tables stay in the mapping until the checkpoint is
- * closed; a backend copies what it needs when it opens a head, so the files are not held
- * afterwards. */
+ * model.safetensors or a sharded index. Opening only looks: the tables stay in the files' mapping.
+ * A backend copies what it needs when it opens a head, so nothing is held afterwards. */
 #ifndef KERNELS_CHECKPOINT_H
 #define KERNELS_CHECKPOINT_H
 
@@ -27,13 +26,19 @@ struct checkpoint {
 	const uint16_t *w2; /* [V, R] BF16 bits */
 	float multiplier;   /* 1 unless the checkpoint or the options say otherwise; finite */
 	float soft_cap;     /* > 0, or 0: none */
-	void *files;        /* owned: what is mapped */
+	void *files;        /* owned: what is mapped, and copies of the tables */
 };
 
 /* Opens and checks. Returns 0, or -errno with `error` naming the tensor or key and what was
  * expected. */
 int checkpoint_open(const char *path, const struct checkpoint_options *options,
 	struct checkpoint *ret, struct error_text *error);
+
+/* Copies the tables into memory of the checkpoint's own, where w1 and w2 then point: a file that is
+ * truncated from now on harms nobody, and one that was is -EIO. A look at the tables without this
+ * can be SIGBUS. Blocks while it reads. Returns 0 or -errno. */
+int checkpoint_load(struct checkpoint *checkpoint, struct error_text *error);
+
 void checkpoint_close(struct checkpoint *checkpoint); /* of a zeroed one: nothing */
 
 #endif

@@ -15,10 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LENGTH_BYTES 8
-#define METADATA_KEY "__metadata__"
+#define LENGTH_BYTES   8
+#define READ_BYTES_MAX (1u << 30) /* of one pread(2) */
+#define METADATA_KEY   "__metadata__"
 
 struct safetensors {
+	int fd;
 	void *mapping;
 	size_t mapping_bytes;
 	json_t *header; /* owns every name and dtype name */
@@ -171,18 +173,65 @@ static int check_coverage(const struct safetensors *file, const unsigned char *d
 	return 0;
 }
 
-static int read_header(struct safetensors *file, struct error_text *error)
+/* Whoever truncates a file takes its pages out of every mapping, and a look at them is then SIGBUS;
+ * pread(2) only comes back short. */
+static int read_at(int fd, uint64_t offset, void *to, uint64_t byte_count, struct error_text *error)
 {
-	const unsigned char *bytes = file->mapping;
-	uint64_t header_bytes = 0, data_bytes;
-	const unsigned char *data;
+	unsigned char *position = to;
+
+	while (byte_count > 0) {
+		ssize_t got = pread(fd, position,
+			byte_count < READ_BYTES_MAX ? byte_count : READ_BYTES_MAX, (off_t)offset);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return error_text_set(error, errno, "can't be read: %s", strerror(errno));
+		if (got == 0)
+			return error_text_set(error, EIO,
+				"was truncated while it was read: write models beside and rename "
+				"them into place");
+		position += got;
+		offset += (uint64_t)got;
+		byte_count -= (uint64_t)got;
+	}
+	return 0;
+}
+
+/* The JSON between the length and the data. */
+static int parse_header(struct safetensors *file, uint64_t header_bytes, struct error_text *error)
+{
+	char *text = malloc(header_bytes + 1);
 	json_error_t parse_error;
-	const char *name;
-	json_t *entry;
 	int result;
 
+	if (!text)
+		return error_text_set(error, ENOMEM, "no memory for the header");
+	result = read_at(file->fd, LENGTH_BYTES, text, header_bytes, error);
+	if (result == 0) {
+		file->header = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &parse_error);
+		if (!file->header)
+			result = error_text_set(error, EINVAL,
+				"the header is not valid JSON (byte %d): %.120s",
+				parse_error.position, parse_error.text);
+	}
+	free(text);
+	return result;
+}
+
+static int read_header(struct safetensors *file, struct error_text *error)
+{
+	unsigned char length[LENGTH_BYTES];
+	uint64_t header_bytes = 0, data_bytes;
+	const unsigned char *data;
+	const char *name;
+	json_t *entry;
+	int result = read_at(file->fd, 0, length, sizeof(length), error);
+
+	if (result < 0)
+		return result;
 	for (int i = LENGTH_BYTES - 1; i >= 0; i--)
-		header_bytes = header_bytes << 8 | bytes[i];
+		header_bytes = header_bytes << 8 | length[i];
 	if (header_bytes > SAFETENSORS_HEADER_BYTES_MAX)
 		return error_text_set(error, EINVAL,
 			"header length %llu is over the limit of %u bytes: not a safetensors file",
@@ -192,15 +241,12 @@ static int read_header(struct safetensors *file, struct error_text *error)
 			"header length %llu is more than the file holds (%zu bytes): truncated, "
 			"fetch it again",
 			(unsigned long long)header_bytes, file->mapping_bytes);
-	data = bytes + LENGTH_BYTES + header_bytes;
+	data = (const unsigned char *)file->mapping + LENGTH_BYTES + header_bytes;
 	data_bytes = file->mapping_bytes - LENGTH_BYTES - header_bytes;
 
-	file->header = json_loadb((const char *)bytes + LENGTH_BYTES, header_bytes,
-		JSON_REJECT_DUPLICATES, &parse_error);
-	if (!file->header)
-		return error_text_set(error, EINVAL,
-			"the header is not valid JSON (byte %d): %.120s", parse_error.position,
-			parse_error.text);
+	result = parse_header(file, header_bytes, error);
+	if (result < 0)
+		return result;
 	if (!json_is_object(file->header))
 		return error_text_set(
 			error, EINVAL, "the header must be a JSON object of tensors by name");
@@ -230,6 +276,7 @@ static int map_file(struct safetensors *file, const char *path, struct error_tex
 	int result = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
+	file->fd = fd;
 	if (fd < 0)
 		return error_text_set(error, errno, "can't be opened: %s", strerror(errno));
 	if (fstat(fd, &status) < 0) {
@@ -252,7 +299,6 @@ static int map_file(struct safetensors *file, const char *path, struct error_tex
 			file->mapping_bytes = (size_t)status.st_size;
 		}
 	}
-	close(fd);
 	return result;
 }
 
@@ -264,6 +310,7 @@ int safetensors_open(const char *path, struct safetensors **ret, struct error_te
 
 	if (!file)
 		return error_text_set(error, ENOMEM, "%.200s: no memory", path);
+	file->fd = -1;
 	result = map_file(file, path, &reason);
 	if (result == 0)
 		result = read_header(file, &reason);
@@ -283,7 +330,21 @@ void safetensors_close(struct safetensors *file)
 	json_decref(file->header);
 	if (file->mapping)
 		munmap(file->mapping, file->mapping_bytes);
+	if (file->fd >= 0)
+		close(file->fd);
 	free(file);
+}
+
+int safetensors_read(const struct safetensors *file, const struct tensor *tensor, void *to,
+	struct error_text *error)
+{
+	uint64_t offset = (uint64_t)((const char *)tensor->data - (const char *)file->mapping);
+	struct error_text reason;
+	int result = read_at(file->fd, offset, to, tensor->byte_count, &reason);
+
+	return result < 0 ? error_text_set(
+				    error, -result, "tensor '%.100s' %s", tensor->name, reason.text)
+			  : 0;
 }
 
 size_t safetensors_count(const struct safetensors *file)

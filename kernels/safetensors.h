@@ -32,8 +32,9 @@ struct tensor {
 
 struct safetensors; /* an open file */
 
-/* Maps and checks `path`. The file may not shrink while it is open (a copy of what is needed, then
- * close). Returns 0 or -errno with `error` naming the file, the tensor and what was expected. */
+/* Maps and checks `path`. A look at `data` of a tensor is SIGBUS if the file shrinks while it is
+ * open; safetensors_read() is not. Returns 0 or -errno with `error` naming the file, the tensor and
+ * what was expected. */
 int safetensors_open(const char *path, struct safetensors **ret, struct error_text *error);
 void safetensors_close(struct safetensors *file); /* NULL is fine */
 
@@ -41,6 +42,11 @@ size_t safetensors_count(const struct safetensors *file);
 const struct tensor *safetensors_at(const struct safetensors *file, size_t index); /* by offset */
 const struct tensor *safetensors_find(
 	const struct safetensors *file, const char *name); /* or NULL */
+
+/* Copies the data of a tensor of this file to `to`, which has room for its byte_count. Unlike a
+ * look into the mapping, this survives that somebody truncates the file meanwhile: -EIO. */
+int safetensors_read(const struct safetensors *file, const struct tensor *tensor, void *to,
+	struct error_text *error);
 
 /* A string of `__metadata__`, or NULL. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);

@@ -7,6 +7,7 @@
 #include "verify.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,11 @@ static int run(const struct common *common, const void *values, char **operands)
 	r = report(&wanted, load, result, &verdict, &error);
 	if (r == 0 && load_error_count(result) == 0 && verdict.different == 0)
 		code = EXIT_SUCCESS;
+	else if (r == 0 && verdict.different == 0)
+		command_fail("%" PRIu64 " requests failed; the report names the errors",
+			load_error_count(result));
+	else if (r == 0)
+		command_fail("replies differ from the CPU backend's; the report has the first one");
 out:
 	if (r < 0)
 		command_fail("%s", error.text);

@@ -41,11 +41,9 @@ static bool ends_with(const char *text, const char *ending)
 /* A key as a person reads it: without the unit that its value will show, and with blanks. */
 static struct text label(const char *key)
 {
-	struct text text;
-	size_t length;
+	struct text text = text_plain(key);
+	size_t length = strlen(text.at);
 
-	snprintf(text.at, sizeof(text.at), "%s", key);
-	length = strlen(text.at);
 	if (ends_with(text.at, "_us"))
 		text.at[length - 3] = '\0';
 	for (char *c = text.at; *c != '\0'; c++)
@@ -70,7 +68,7 @@ static struct text scalar(const char *key, const json_t *value)
 	if (json_is_real(value))
 		snprintf(text.at, sizeof(text.at), "%.4g", json_real_value(value));
 	else if (json_is_string(value))
-		snprintf(text.at, sizeof(text.at), "%s", json_string_value(value));
+		text = text_plain(json_string_value(value));
 	else if (json_is_boolean(value))
 		snprintf(text.at, sizeof(text.at), "%s", json_is_true(value) ? "yes" : "no");
 	else
@@ -121,7 +119,8 @@ static void print_counts(const char *key, json_t *group)
 
 		if (json_is_integer(value) && json_integer_value(value) == 0)
 			continue;
-		length = snprintf(item, sizeof(item), "%s %s", name, scalar(name, value).at);
+		length = snprintf(
+			item, sizeof(item), "%s %s", text_plain(name).at, scalar(name, value).at);
 		if (!first && column + length + 2 > LINE_COLUMN)
 			column = printf(",\n%*s", KEY_COLUMN, "") - 2;
 		else if (!first)

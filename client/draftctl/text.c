@@ -72,3 +72,15 @@ struct text text_bytes(uint64_t bytes)
 		unit++;
 	return three_digits(value, units[unit]);
 }
+
+struct text text_plain(const char *foreign)
+{
+	struct text text;
+	size_t length = 0;
+
+	for (; foreign[length] != '\0' && length < sizeof(text.at) - 1; length++)
+		text.at[length] =
+			foreign[length] >= ' ' && foreign[length] <= '~' ? foreign[length] : '?';
+	text.at[length] = '\0';
+	return text;
+}

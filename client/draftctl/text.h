@@ -14,6 +14,9 @@ struct text {
 struct text text_duration(double ns);     /* three digits: "870 ns", "12.3 us", "1.24 s" */
 struct text text_count(uint64_t count);   /* "1,234,567" */
 struct text text_rate(double per_second); /* "1,234,567"; "27.6" below a hundred */
-struct text text_bytes(uint64_t bytes);   /* "74.2 MiB" */
+/* What somebody else wrote, fit for a terminal: other than printable ASCII becomes '?', and what is
+ * too long is cut. */
+struct text text_plain(const char *foreign);
+struct text text_bytes(uint64_t bytes); /* "74.2 MiB" */
 
 #endif

@@ -132,9 +132,8 @@ class Daemon:
     def settle(self):
         """Waits until what clients left behind is gone: each look comes after one more turn of the daemon's loop."""
         end = time.monotonic() + PATIENCE_S
-        while (counts := self.counts()) != self.base:
-            self.probe.call("ping")
-            assert time.monotonic() < end, f"(descriptors, threads) are {counts}, were {self.base}"
+        while (counts := (*self.counts(), self.probe.call("stats")[0]["regions"])) != (*self.base, 0):
+            assert time.monotonic() < end, f"(descriptors, threads, regions) are {counts}, were {self.base} and 0"
 
     def alive(self):
         return self.process.poll() is None

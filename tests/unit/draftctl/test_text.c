@@ -1,6 +1,8 @@
 #include "client/draftctl/text.h"
 #include "tests/unit/draftctl/suites.h"
 
+#include <string.h>
+
 START_TEST(durations)
 {
 	ck_assert_str_eq(text_duration(0).at, "0 ns");
@@ -13,6 +15,14 @@ START_TEST(durations)
 	ck_assert_str_eq(text_duration(999600).at, "1.00 ms");
 	ck_assert_str_eq(text_duration(1240e6).at, "1.24 s");
 	ck_assert_str_eq(text_duration(86400e9).at, "86400 s");
+}
+END_TEST
+
+START_TEST(foreign_text_is_harmless)
+{
+	ck_assert_str_eq(text_plain("RESOURCE_EXHAUSTED").at, "RESOURCE_EXHAUSTED");
+	ck_assert_str_eq(text_plain("\x1b[31mred\x7f\xc2\x9b").at, "?[31mred???");
+	ck_assert_uint_eq(strlen(text_plain("0123456789012345678901234567890123456789x").at), 39);
 }
 END_TEST
 
@@ -46,6 +56,7 @@ Suite *text_suite(void)
 	TCase *tests = tcase_create("text");
 
 	tcase_add_test(tests, durations);
+	tcase_add_test(tests, foreign_text_is_harmless);
 	tcase_add_test(tests, counts);
 	tcase_add_test(tests, bytes);
 	suite_add_tcase(suite, tests);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static struct error_text error;
 static const uint16_t values[4096];
@@ -207,6 +208,35 @@ START_TEST(options_are_checked)
 }
 END_TEST
 
+/* Pages of a mapping past the new end would be SIGBUS. */
+START_TEST(truncation_is_an_error)
+{
+	static uint16_t table[2][65536];
+	struct tensor_source sources[] = {
+		{W1, "BF16", 2, {1024, 64}, table[0], sizeof(table[0])},
+		{W2, "BF16", 2, {1024, 64}, table[1], sizeof(table[1])},
+	};
+	struct checkpoint checkpoint;
+
+	table[0][65535] = table[1][65535] = 0x3f80;
+	ck_assert_int_eq(safetensors_write(temporary_path("m"), sources, 2, NULL, 0, &error), 0);
+	ck_assert_int_eq(checkpoint_open(temporary_path("m"), NULL, &checkpoint, &error), 0);
+	ck_assert_int_eq(checkpoint_load(&checkpoint, &error), 0);
+	ck_assert_int_eq(truncate(temporary_path("m"), 4096), 0);
+	ck_assert_uint_eq(checkpoint.w1[65535], 0x3f80);
+	ck_assert_uint_eq(checkpoint.w2[65535], 0x3f80);
+	checkpoint_close(&checkpoint);
+
+	ck_assert_int_eq(safetensors_write(temporary_path("m"), sources, 2, NULL, 0, &error), 0);
+	ck_assert_int_eq(checkpoint_open(temporary_path("m"), NULL, &checkpoint, &error), 0);
+	ck_assert_int_eq(truncate(temporary_path("m"), 4096), 0);
+	ck_assert_int_eq(checkpoint_load(&checkpoint, &error), -EIO);
+	ck_assert_ptr_nonnull(strstr(error.text, W1));
+	ck_assert_ptr_nonnull(strstr(error.text, "truncated"));
+	checkpoint_close(&checkpoint);
+}
+END_TEST
+
 /* ---- folders ---- */
 
 static const struct {
@@ -345,6 +375,7 @@ Suite *checkpoint_suite(void)
 	tcase_add_test(tests, rank_limit);
 	tcase_add_loop_test(tests, metadata_numbers, 0, (int)NUMBERS);
 	tcase_add_test(tests, options_are_checked);
+	tcase_add_test(tests, truncation_is_an_error);
 	tcase_add_loop_test(tests, folders_with_a_config, 0, (int)CONFIGS);
 	tcase_add_loop_test(tests, sharded_folders, 0, (int)INDEXES);
 	tcase_add_test(tests, incomplete_folders);
