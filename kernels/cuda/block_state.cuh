@@ -1,0 +1,121 @@
+// What a multiprocessor keeps in shared memory during the block form, and the sizes that depend on the rows of a tile.
+#pragma once
+
+#include "exchange.cuh"
+#include "pruning.cuh"
+#include "schedule.cuh"
+
+constexpr int STAGES_MAX = 16;
+constexpr int RESIDENT_MAX = 4;
+constexpr int WARPGROUP = 128;
+constexpr int CHUNK = 64;		      // columns that one 128-byte row of shared memory holds
+constexpr int CHUNK_BYTES = TILE_IDS * 128; // of a tile
+
+enum { BARRIER_CONSUMERS = 1, BARRIER_WITH_EVALUATORS = 2, BARRIER_WARPGROUP = 3 };
+
+template <int N> struct block_shape {
+	static constexpr int rows = N;
+	static constexpr int warpgroups = N <= 16 ? 4 : 3; // that take tiles in turn; registers allow no more
+	static constexpr int consumers = warpgroups * WARPGROUP;
+	static constexpr int threads = consumers + 32 + EVALUATOR_WARPS * 32;
+	static constexpr int stage_chunks = N == 64 ? 2 : 4;
+	static constexpr int stage_bytes = stage_chunks * CHUNK_BYTES;
+	static constexpr int base_depth = N == 64 ? 2 : 3; // tiles of base logits under way a warpgroup
+	static constexpr int base_bytes = N * 128;	   // of one tile
+};
+
+// Stages that a tile of `rank` columns takes; columns past the rank read as zeros.
+__host__ __device__ constexpr int stages_a_tile(int rank, int stage_chunks)
+{
+	return (rank / CHUNK + stage_chunks - 1) / stage_chunks;
+}
+
+// Where a row's step 0 lies, and how far the next is. The address is even: bit 0 says that whole 16-byte pieces can be
+// moved, in every step. 0: nowhere.
+struct __align__(16) row_place {
+	uint64_t address;
+	uint64_t stride;
+
+	DEVICE void set(uint64_t at, uint64_t by)
+	{
+		address = at | (at && ((at | by) & 15) == 0);
+		stride = by;
+	}
+
+	DEVICE bool whole_pieces() const
+	{
+		return address & 1;
+	}
+
+	DEVICE char *at(uint32_t step, uint32_t id) const
+	{
+		return (char *)((address & ~1ull) + step * stride + (uint64_t)id * 2);
+	}
+};
+
+template <int N> struct block_state {
+	row_test test[N];
+	row_place base[N], logits[N];
+	winner_key best[N]; // of this multiprocessor in this step
+	int64_t seed[N], position[N];
+	float temperature[N];
+	uint32_t lower[N]; // order of a scaled value that the row surely reaches in this step; 0: none known
+	uint32_t token[N];
+	uint64_t full[STAGES_MAX], empty[STAGES_MAX]; // a stage holds its part of a tile; may be filled again
+	uint64_t loaded[RESIDENT_MAX];
+	uint64_t turn[4]; // it is this warpgroup's turn to take stages from the ring
+	candidate_queue queue;
+
+	// A row's search starts anew.
+	DEVICE void begin_row(int row, uint32_t step)
+	{
+		best[row] = first_key();
+		lower[row] = 0;
+		test[row].hash = row_hash(seed[row], position[row], step);
+		test[row].bound = INFINITY;
+	}
+
+	// Takes a value that the row has reached in the step with that number, and tells the other multiprocessors.
+	DEVICE void raise(int row, float value, uint32_t id, hint_word *anywhere, uint64_t number)
+	{
+		const winner_key key = make_key(order_of(value), id);
+		if (key <= *(volatile winner_key *)&best[row] || key <= atomicMax(&best[row], key))
+			return;
+		atomicMax(anywhere, make_hint(key_order(key), number));
+		sharpen(row, value);
+	}
+
+	// Raced for by several warps: whichever bound stays is a true one.
+	DEVICE void sharpen(int row, float value)
+	{
+		const float bound = bound_of(value, test[row].unit);
+		if (!(bound >= *(volatile float *)&test[row].bound))
+			*(volatile float *)&test[row].bound = bound;
+	}
+};
+
+// Shared memory, in this order: the ring, the resident tiles, the embeddings, the base logits, the state.
+template <int N> struct block_layout {
+	char *ring, *resident, *embeddings, *base;
+	block_state<N> *state;
+
+	__host__ __device__ static constexpr size_t bytes(int rank, int stages, int resident_tiles)
+	{
+		using shape = block_shape<N>;
+		const size_t tile = (size_t)stages_a_tile(rank, shape::stage_chunks) * shape::stage_bytes;
+		return 1024 + (size_t)stages * shape::stage_bytes + (size_t)resident_tiles * tile +
+			tile / TILE_IDS * N + (size_t)shape::warpgroups * shape::base_depth * shape::base_bytes +
+			sizeof(block_state<N>);
+	}
+
+	DEVICE block_layout(char *raw, int rank, int stages, int resident_tiles)
+	{
+		using shape = block_shape<N>;
+		const size_t tile = (size_t)stages_a_tile(rank, shape::stage_chunks) * shape::stage_bytes;
+		ring = (char *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023); // the swizzle's period
+		resident = ring + (size_t)stages * shape::stage_bytes;
+		embeddings = resident + resident_tiles * tile;
+		base = embeddings + tile / TILE_IDS * N;
+		state = (block_state<N> *)(base + shape::warpgroups * shape::base_depth * shape::base_bytes);
+	}
+};

@@ -1,0 +1,101 @@
+#include "device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cuda_result(cudaError_t result, const char *call, struct error_text *error)
+{
+	if (result == cudaSuccess)
+		return 0;
+	cudaGetLastError();
+	int code = EIO;
+	if (result == cudaErrorMemoryAllocation)
+		code = ENOMEM;
+	else if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver ||
+		result == cudaErrorInvalidDevice || result == cudaErrorNoKernelImageForDevice ||
+		result == cudaErrorSystemDriverMismatch || result == cudaErrorStubLibrary)
+		code = ENODEV;
+	return error_text_set(error, code, "%.*s: %s (%s)", (int)strcspn(call, "("), call,
+		cudaGetErrorString(result), cudaGetErrorName(result));
+}
+
+/* "GPU-" and 8-4-4-4-12 hexadecimal digits, as nvidia-smi -L prints it. */
+static void format_uuid(const cudaUUID_t *uuid, char *ret, size_t size)
+{
+	const unsigned char *b = (const unsigned char *)uuid->bytes;
+	snprintf(ret, size,
+		"GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
+		b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+static int find_ordinal(const char *devices, int count, int *ret, struct error_text *error)
+{
+	if (!devices || !*devices) {
+		*ret = 0;
+		return 0;
+	}
+	if (strchr(devices, ','))
+		return error_text_set(error, ENOTSUP,
+			"devices: \"%s\" names several GPUs, the cuda backend runs on one: name one", devices);
+	char *end;
+	const long index = strtol(devices, &end, 10);
+	if (!*end) {
+		if (index < 0 || index >= count)
+			return error_text_set(error, ENODEV,
+				"devices: \"%s\" is not below the %d GPUs that are visible", devices, count);
+		*ret = (int)index;
+		return 0;
+	}
+	for (int i = 0; i < count; i++) {
+		struct cudaDeviceProp properties;
+		char uuid[64];
+		if (cudaGetDeviceProperties(&properties, i) != cudaSuccess)
+			continue;
+		format_uuid(&properties.uuid, uuid, sizeof(uuid));
+		if (!strcmp(uuid, devices)) {
+			*ret = i;
+			return 0;
+		}
+	}
+	return error_text_set(error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
+}
+
+int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
+{
+	struct cuda_device device = {0};
+	struct cudaDeviceProp properties;
+	int count = 0, r;
+
+	r = CUDA_CALL(error, cudaGetDeviceCount(&count));
+	if (r)
+		return r;
+	if (!count)
+		return error_text_set(error, ENODEV, "no NVIDIA GPU is visible");
+	r = find_ordinal(devices, count, &device.ordinal, error);
+	if (r)
+		return r;
+	r = CUDA_CALL(error, cudaSetDevice(device.ordinal));
+	if (r)
+		return r;
+	r = CUDA_CALL(error, cudaGetDeviceProperties(&properties, device.ordinal));
+	if (r)
+		return r;
+	if (properties.major != 9 || properties.minor != 0)
+		return error_text_set(error, ENODEV,
+			"%s has compute capability %d.%d; this build has code for 9.0 (H100, H200, GH200)",
+			properties.name, properties.major, properties.minor);
+	device.major = properties.major;
+	device.minor = properties.minor;
+	device.multiprocessors = properties.multiProcessorCount;
+	device.shared_bytes = (int)properties.sharedMemPerBlockOptin;
+	device.l2_bytes = properties.l2CacheSize;
+	device.cooperative = properties.cooperativeLaunch != 0;
+	snprintf(device.variant, sizeof(device.variant), "sm_%d%d", properties.major, properties.minor);
+	snprintf(device.facts.name, sizeof(device.facts.name), "%.127s", properties.name);
+	format_uuid(&properties.uuid, device.facts.uuid, sizeof(device.facts.uuid));
+	device.facts.memory_bytes = properties.totalGlobalMem;
+	*ret = device;
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* The GPU that a head runs on, and how results of the CUDA runtime become -errno and one sentence. */
+#ifndef KERNELS_CUDA_DEVICE_H
+#define KERNELS_CUDA_DEVICE_H
+
+#include "kernels/markov.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cuda_device {
+	int ordinal;
+	int major, minor; /* compute capability */
+	int multiprocessors;
+	int shared_bytes; /* a block of threads may have */
+	int l2_bytes;
+	bool cooperative;
+	char variant[16]; /* "sm_90" */
+	struct markov_device facts;
+};
+
+/* 0, or -errno: -ENOMEM for exhausted memory, -ENODEV when there is no usable GPU or driver, else -EIO. Clears what the
+ * runtime remembers of the failure, so that the next call starts clean unless the context is lost. */
+int cuda_result(cudaError_t result, const char *call, struct error_text *error);
+#define CUDA_CALL(error, call) cuda_result((call), #call, (error))
+
+/* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and checks that there is
+ * code for it. */
+int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error);
+
+#endif

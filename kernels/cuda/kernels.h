@@ -1,0 +1,53 @@
+/* The kernels as the host sees them: entry points and how much each needs. */
+#ifndef KERNELS_CUDA_KERNELS_H
+#define KERNELS_CUDA_KERNELS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "columns.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK_STAGES_MAX   16
+#define BLOCK_RESIDENT_MAX 4
+#define BLOCK_ROWS_MAX	   64  /* of one pass */
+#define BLOCK_CTAS_MAX	   160 /* multiprocessors that the exchange has packets for */
+#define TILE_ROWS	   64  /* rows of w2, ids of the vocabulary */
+#define TABLE_CHUNK	   64  /* columns; the tables are padded to a multiple */
+
+/* Launched cooperatively, one block a multiprocessor; parameters (CUtensorMap of w2 with boxes of 64 columns x 64
+ * rows x stage_chunks, struct draft_head, struct block_plan). */
+struct block_kernel {
+	const void *function;
+	uint32_t rows; /* of its tile */
+	uint32_t threads;
+	uint32_t stage_chunks;
+	uint32_t stage_bytes;
+};
+
+/* The one that computes up to `rows` rows in a pass; more than 64 take several passes. */
+void block_kernel_for(uint32_t rows, struct block_kernel *ret);
+size_t block_kernel_shared_bytes(const struct block_kernel *kernel, uint32_t rank, int stages, int resident);
+size_t block_kernel_exchange_bytes(void);
+
+/* The step form: one launch a step and one after the last. Parameters (struct draft_head, first_row, step). */
+struct step_kernel {
+	const void *function;
+	uint32_t rows; /* of a pass */
+	uint32_t threads;
+};
+
+void step_kernel_for(uint32_t rows, struct step_kernel *ret);
+size_t step_kernel_shared_bytes(const struct step_kernel *kernel, uint32_t rank);
+/* Parameters (struct draft_head): one block of STEP_FINISH_THREADS. */
+const void *step_finish_kernel(void);
+#define STEP_FINISH_THREADS 256
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,190 @@
+#include "launcher.h"
+
+#include <errno.h>
+
+#define RING_BYTES_WANTED (128 << 10) /* covers the latency of memory; what is over keeps tiles resident */
+#define RESIDENT_WANTED	  2
+#define STAGES_MIN	  2
+/* Of L2, for tiles that are asked to stay: measured, 34 MB of an H200's 60; from 38 MB on the gain collapses. */
+#define L2_SHARE 0.567
+
+static int min_int(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* False when not even the shortest ring fits. */
+static bool plan_block(struct block_launch *launch, const struct cuda_device *device, uint32_t rank,
+	const struct cuda_options *options)
+{
+	const struct block_kernel *kernel = &launch->kernel;
+	const int stage = (int)kernel->stage_bytes;
+	const int tile = (int)((rank / TABLE_CHUNK + kernel->stage_chunks - 1) / kernel->stage_chunks) * stage;
+	const size_t fixed = block_kernel_shared_bytes(kernel, rank, 0, 0);
+	if (fixed + (size_t)(STAGES_MIN * stage) > (size_t)device->shared_bytes)
+		return false;
+	const int room = device->shared_bytes - (int)fixed;
+	int resident = min_int((room - RING_BYTES_WANTED) / tile, RESIDENT_WANTED);
+	if (options->resident_tiles >= 0)
+		resident = min_int(min_int(options->resident_tiles, BLOCK_RESIDENT_MAX), (room - STAGES_MIN * stage) / tile);
+	if (resident < 0)
+		resident = 0;
+	const int stages = min_int((room - resident * tile) / stage, BLOCK_STAGES_MAX);
+	const double pinned = L2_SHARE * device->l2_bytes / ((double)launch->grid * TILE_ROWS * rank * 2);
+	launch->plan = (struct block_plan){
+		.stages = stages,
+		.resident = resident,
+		.pinned = options->pinned_tiles >= 0 ? options->pinned_tiles : (int)(pinned + 0.5),
+	};
+	launch->shared_bytes = block_kernel_shared_bytes(kernel, rank, stages, resident);
+	return true;
+}
+
+static int prepare_block(struct launcher *launcher, const struct cuda_device *device,
+	const struct cuda_tables *tables, const struct cuda_options *options, const char **ret_why_not,
+	struct error_text *error)
+{
+	unsigned ctas = (unsigned)device->multiprocessors;
+	if (options->multiprocessors && options->multiprocessors < ctas)
+		ctas = options->multiprocessors;
+	const unsigned tiles = (launcher->head.vocab + TILE_ROWS - 1) / TILE_ROWS;
+	if (ctas > tiles)
+		ctas = tiles;
+	if (ctas > BLOCK_CTAS_MAX)
+		ctas = BLOCK_CTAS_MAX;
+	if (!device->cooperative) {
+		*ret_why_not = "this GPU has no cooperative launches";
+		return 0;
+	}
+	for (int i = 0; i < BLOCK_SHAPES; i++) {
+		struct block_launch *launch = &launcher->block[i];
+		block_kernel_for(8u << i, &launch->kernel);
+		launch->grid = ctas;
+		if (!plan_block(launch, device, tables->rank, options)) {
+			*ret_why_not = "the rank leaves no shared memory for its ring";
+			return 0;
+		}
+		int r = CUDA_CALL(error,
+			cudaFuncSetAttribute(launch->kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				(int)launch->shared_bytes));
+		if (!r)
+			r = cuda_tables_map(tables, launcher->head.vocab, launch->kernel.stage_chunks, &launch->w2, error);
+		if (r)
+			return r;
+	}
+	launcher->has_block = true;
+	return 0;
+}
+
+static int prepare_step(struct launcher *launcher, const struct cuda_device *device, struct error_text *error)
+{
+	for (int i = 0; i < 2; i++) {
+		struct step_launch *launch = &launcher->step[i];
+		step_kernel_for(i ? 64 : 8, &launch->kernel);
+		launch->shared_bytes = step_kernel_shared_bytes(&launch->kernel, launcher->head.rank);
+		if (launch->shared_bytes > (size_t)device->shared_bytes) {
+			if (!i)
+				return error_text_set(error, ENOTSUP,
+					"rank: the embeddings of 8 rows of %u columns do not fit into %d bytes of "
+					"shared memory",
+					launcher->head.rank, device->shared_bytes);
+			*launch = launcher->step[0]; /* passes of 8 rows for all */
+			continue;
+		}
+		int blocks = 0;
+		int r = CUDA_CALL(error,
+			cudaFuncSetAttribute(launch->kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				(int)launch->shared_bytes));
+		if (!r)
+			r = CUDA_CALL(error,
+				cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch->kernel.function,
+					(int)launch->kernel.threads, launch->shared_bytes));
+		if (r)
+			return r;
+		const unsigned most = (unsigned)(blocks * device->multiprocessors);
+		const unsigned tiles = (launcher->head.vocab + TILE_ROWS - 1) / TILE_ROWS;
+		launch->grid = tiles < most ? tiles : most;
+	}
+	return 0;
+}
+
+int launcher_prepare(struct launcher *launcher, const struct cuda_device *device, const struct cuda_tables *tables,
+	const struct cuda_options *options, const char **ret_why_not, struct error_text *error)
+{
+	*ret_why_not = NULL;
+	const int r = prepare_step(launcher, device, error);
+	return r ? r : prepare_block(launcher, device, tables, options, ret_why_not, error);
+}
+
+uint32_t launcher_passes(uint32_t bucket)
+{
+	return (bucket + BLOCK_ROWS_MAX - 1) / BLOCK_ROWS_MAX;
+}
+
+static int enqueue_block(const struct launcher *launcher, uint32_t bucket, cudaStream_t stream,
+	struct error_text *error)
+{
+	int shape = 0;
+	while (shape + 1 < BLOCK_SHAPES && launcher->block[shape].kernel.rows < bucket)
+		shape++;
+	const struct block_launch *launch = &launcher->block[shape];
+	int r = 0;
+	for (uint32_t pass = 0; !r && pass < launcher_passes(bucket); pass++) {
+		struct block_plan plan = launch->plan;
+		plan.first_row = pass * BLOCK_ROWS_MAX;
+		plan.pass = pass;
+		void *parameters[] = {(void *)&launch->w2, (void *)&launcher->head, &plan};
+		r = CUDA_CALL(error,
+			cudaLaunchCooperativeKernel(launch->kernel.function, (dim3){launch->grid, 1, 1},
+				(dim3){launch->kernel.threads, 1, 1}, parameters, launch->shared_bytes, stream));
+	}
+	return r;
+}
+
+static int enqueue_dependent(const void *function, unsigned grid, unsigned threads, size_t shared_bytes,
+	void **parameters, cudaStream_t stream, struct error_text *error)
+{
+	cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+	attribute.val.programmaticStreamSerializationAllowed = 1;
+	const cudaLaunchConfig_t config = {
+		.gridDim = {grid, 1, 1},
+		.blockDim = {threads, 1, 1},
+		.dynamicSmemBytes = shared_bytes,
+		.stream = stream,
+		.attrs = &attribute,
+		.numAttrs = 1,
+	};
+	return CUDA_CALL(error, cudaLaunchKernelExC(&config, function, parameters));
+}
+
+static int enqueue_step(const struct launcher *launcher, uint32_t bucket, uint32_t steps, cudaStream_t stream,
+	struct error_text *error)
+{
+	const struct step_launch *launch = &launcher->step[bucket > 8];
+	const size_t keys = (size_t)steps * launcher->head.step_keys_pitch * sizeof(*launcher->head.step_keys);
+	int r = CUDA_CALL(error, cudaMemsetAsync(launcher->head.step_keys, 0, keys, stream));
+	for (uint32_t step = 0; !r && step < steps; step++) {
+		for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
+			void *parameters[] = {(void *)&launcher->head, &first, &step};
+			r = enqueue_dependent(launch->kernel.function, launch->grid, launch->kernel.threads,
+				launch->shared_bytes, parameters, stream, error);
+		}
+	}
+	if (r)
+		return r;
+	void *parameters[] = {(void *)&launcher->head};
+	return enqueue_dependent(step_finish_kernel(), 1, STEP_FINISH_THREADS, 0, parameters, stream, error);
+}
+
+int launcher_enqueue(const struct launcher *launcher, enum cuda_form form, uint32_t bucket, uint32_t steps,
+	cudaStream_t stream, struct error_text *error)
+{
+	const size_t bytes = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
+	const int r = CUDA_CALL(error,
+		cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns, bytes, cudaMemcpyHostToDevice, stream));
+	if (r)
+		return r;
+	if (form == CUDA_FORM_BLOCK)
+		return enqueue_block(launcher, bucket, stream, error);
+	return enqueue_step(launcher, bucket, steps, stream, error);
+}

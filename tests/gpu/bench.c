@@ -1,0 +1,144 @@
+/* Microseconds a block of 7 steps: graph replays, medians of 41. */
+#include "shapes.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS	7
+#define ROWS	64
+#define REPLAYS 41
+
+static int by_size(const void *a, const void *b)
+{
+	const float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+static void *on_device(size_t bytes, struct cuda_memory *memory)
+{
+	void *at;
+	struct error_text error;
+	if (cudaMalloc(&at, bytes) != cudaSuccess)
+		die("no device memory for %zu bytes", bytes);
+	if (cuda_memory_add_device(memory, at, bytes, &error))
+		die("%s", error.text);
+	return at;
+}
+
+/* A request of device memory, reused by every measurement of a shape. */
+struct workload {
+	struct test_case c;
+	char *base, *logits;
+	const void *base_of[ROWS];
+	void *logits_of[ROWS];
+	uint64_t strides[ROWS];
+	uint32_t tokens[ROWS * STEPS];
+	uint8_t flags[ROWS];
+};
+
+static void workload_new(struct workload *w, const struct checkpoint *checkpoint, struct cuda_memory *memory)
+{
+	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
+	w->c = (struct test_case){.name = "bench", .checkpoint = checkpoint};
+	test_case_alloc(&w->c, ROWS, STEPS, false);
+	fill_request(&w->c, false);
+	w->base = on_device(bytes, memory);
+	w->logits = on_device(bytes, memory);
+	if (cudaMemcpy(w->base, w->c.base, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+		die("a copy failed");
+	for (uint32_t r = 0; r < ROWS; r++) {
+		w->base_of[r] = w->base + r * STEPS * step;
+		w->logits_of[r] = w->logits + r * STEPS * step;
+		w->strides[r] = step;
+	}
+}
+
+static void workload_free(struct workload *w, struct cuda_memory *memory)
+{
+	cuda_memory_remove(memory, w->base);
+	cuda_memory_remove(memory, w->logits);
+	cudaFree(w->base);
+	cudaFree(w->logits);
+	test_case_free(&w->c);
+}
+
+static float measure(struct cuda_head *head, struct workload *w, uint32_t rows)
+{
+	const struct markov_batch batch = {
+		.rows = rows,
+		.steps = STEPS,
+		.anchors = w->c.anchors,
+		.positions = w->c.positions,
+		.seeds = w->c.seeds,
+		.temperatures = w->c.temperatures,
+		.slots = w->c.slots,
+		.base = w->base_of,
+		.base_strides = w->strides,
+		.logits = w->logits_of,
+		.logits_strides = w->strides,
+		.tokens = w->tokens,
+		.flags = w->flags,
+	};
+	float us[REPLAYS];
+	struct error_text error;
+	if (cuda_head_launch(head, &batch, &error) || cuda_head_wait(head, &error) ||
+		cuda_head_replay(head, 3, us, &error) || cuda_head_replay(head, REPLAYS, us, &error))
+		die("%s", error.text);
+	qsort(us, REPLAYS, sizeof(*us), by_size);
+	return us[REPLAYS / 2];
+}
+
+static void line(const struct checkpoint *checkpoint, const struct cuda_options *options, struct workload *w,
+	const char *shape, const char *label)
+{
+	static const uint32_t batches[] = {1, 4, 8, 16, 32, 64};
+	struct cuda_head *head = open_head(checkpoint, options, ROWS, STEPS);
+	printf("%-6s %-36s", shape, label);
+	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++)
+		printf(" %7.1f", measure(head, w, batches[i]));
+	printf("\n");
+	fflush(stdout);
+	cuda_head_close(head);
+}
+
+int bench(const char *only, bool sweep)
+{
+	struct cuda_memory *memory;
+	struct error_text error;
+	if (cuda_memory_new(NULL, &memory, &error))
+		die("%s", error.text);
+	printf("us a block of %d steps, rows                     1       4       8      16      32      64\n", STEPS);
+	for (int s = 0; s < SHAPES; s++) {
+		struct checkpoint checkpoint;
+		struct cuda_options options;
+		struct workload w;
+		char label[64];
+		if (only && strcmp(only, shapes[s].name))
+			continue;
+		shape_open(&shapes[s], &checkpoint);
+		workload_new(&w, &checkpoint, memory);
+		cuda_options_init(&options);
+		options.memory = memory;
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a block");
+		for (int resident = 0; sweep && resident <= 2; resident++) {
+			for (int i = 0; i < 3; i++) {
+				const double tile = 132.0 * 64 * shapes[s].rank * 2;
+				options.resident_tiles = resident;
+				options.pinned_tiles = (int)((double[]){0, 26e6, 34e6}[i] / tile + 0.5);
+				snprintf(label, sizeof(label), "  %d resident, %d kept in L2", resident,
+					options.pinned_tiles);
+				line(&checkpoint, &options, &w, shapes[s].name, label);
+			}
+		}
+		cuda_options_init(&options);
+		options.memory = memory;
+		options.form = CUDA_FORM_STEP;
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step");
+		workload_free(&w, memory);
+		shape_close(&checkpoint);
+	}
+	cuda_memory_free(memory);
+	return 0;
+}

@@ -1,0 +1,155 @@
+/* Every golden case on both forms, in every kind of memory, in batches of every tile, on few and on all
+ * multiprocessors. */
+#include "harness.h"
+
+#include "kernels/safetensors.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tensor *tensor(const struct safetensors *file, const char *name)
+{
+	const struct tensor *t = safetensors_find(file, name);
+	if (!t)
+		die("no tensor %s", name);
+	return t;
+}
+
+static void take(const struct safetensors *file, const char *name, void *to, size_t bytes)
+{
+	const struct tensor *t = tensor(file, name);
+	if (t->byte_count != bytes)
+		die("%s has %llu bytes, not %zu", name, (unsigned long long)t->byte_count, bytes);
+	memcpy(to, t->data, bytes);
+}
+
+static void load_case(const char *path, const struct checkpoint *checkpoint, struct test_case *c)
+{
+	struct safetensors *file;
+	struct error_text error;
+	if (safetensors_open(path, &file, &error))
+		die("%s", error.text);
+	const struct tensor *base = tensor(file, "base_logits");
+	c->checkpoint = checkpoint;
+	test_case_alloc(c, (uint32_t)base->shape[0], (uint32_t)base->shape[1], true);
+	const size_t rows = c->rows, blocks = rows * c->steps, values = blocks * checkpoint->vocab;
+	take(file, "base_logits", c->base, values * 2);
+	take(file, "anchors", c->anchors, rows * 4);
+	take(file, "positions", c->positions, rows * 8);
+	take(file, "seeds", c->seeds, rows * 8);
+	take(file, "temperatures", c->temperatures, rows * 4);
+	take(file, "slots", c->slots, rows * 8);
+	take(file, "draft_logits", c->logits, values * 2);
+	take(file, "bias", c->bias, values * 2);
+	take(file, "noised", c->values, values * 4);
+	int64_t *tokens = calloc(blocks, sizeof(*tokens));
+	if (!tokens)
+		die("out of memory");
+	take(file, "tokens", tokens, blocks * sizeof(*tokens));
+	for (size_t i = 0; i < blocks; i++) {
+		c->tokens[i] = (uint32_t)tokens[i];
+		if (isnan(c->values[i * checkpoint->vocab + c->tokens[i]]))
+			c->flags[i / c->steps] |= MARKOV_FLAG_NAN;
+	}
+	free(tokens);
+	safetensors_close(file);
+}
+
+static void run_form(const struct test_case *c, struct cuda_memory *memory, const struct cuda_options *options,
+	const char *label)
+{
+	static const uint32_t batches[] = {1, 3, 8, 9, 16, 17, 32, 33, 64, 65, 100};
+	struct cuda_head *head = open_head(c->checkpoint, options, 100, c->steps);
+	const uint32_t odd = c->checkpoint->vocab % 8;
+	for (int placement = PLACE_PLAIN; placement <= PLACE_DEVICE; placement++) {
+		for (uint32_t pad = 0; pad < 3; pad++) {
+			/* As it comes; steps at multiples of 16 bytes; at odd elements. */
+			const struct manner m = {
+				.rows = c->rows,
+				.steps = c->steps,
+				.placement = (enum placement)placement,
+				.pad = pad == 0 ? 0 : pad == 1 ? (8 - odd) % 8 + 8 : 3,
+			};
+			run_case(head, memory, c, &m, label);
+		}
+	}
+	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
+		const struct manner m = {
+			.rows = batches[i],
+			.first = (uint32_t)i,
+			.steps = 1 + (uint32_t)i % c->steps,
+			.placement = PLACE_DEVICE,
+		};
+		run_case(head, memory, c, &m, label);
+	}
+	const struct manner trace = {.rows = c->rows, .steps = c->steps, .trace = true};
+	run_case(head, memory, c, &trace, label);
+	const struct manner discard = {.rows = c->rows, .steps = c->steps, .discard_logits = true};
+	run_case(head, memory, c, &discard, label);
+	cuda_head_close(head);
+}
+
+static void run_golden(const char *folder, const char *name, struct cuda_memory *memory)
+{
+	char path[4096];
+	struct checkpoint checkpoint;
+	struct error_text error;
+	const struct checkpoint_options none = {0};
+	struct test_case c = {.name = name};
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	if (checkpoint_open(path, &none, &checkpoint, &error))
+		die("%s", error.text);
+	load_case(path, &checkpoint, &c);
+
+	struct cuda_options options;
+	cuda_options_init(&options);
+	options.memory = memory;
+	options.form = CUDA_FORM_STEP;
+	run_form(&c, memory, &options, "a launch a step");
+	options.form = CUDA_FORM_BLOCK;
+	run_form(&c, memory, &options, "a launch a block");
+	options.resident_tiles = 0;
+	options.pinned_tiles = 1;
+	options.multiprocessors = 3;
+	run_form(&c, memory, &options, "a launch a block, 3 multiprocessors");
+	options.resident_tiles = 2;
+	options.multiprocessors = 1;
+	run_form(&c, memory, &options, "a launch a block, 1 multiprocessor, 2 resident tiles");
+	test_case_free(&c);
+	checkpoint_close(&checkpoint);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int golden_tests(const char *folder)
+{
+	DIR *directory = opendir(folder);
+	char *names[256];
+	size_t count = 0;
+	struct cuda_memory *memory;
+	struct error_text error;
+	if (!directory)
+		die("no folder %s", folder);
+	for (struct dirent *entry; (entry = readdir(directory)) && count < 256;)
+		if (strstr(entry->d_name, ".safetensors"))
+			names[count++] = strdup(entry->d_name);
+	closedir(directory);
+	qsort(names, count, sizeof(*names), by_name);
+	if (cuda_memory_new(NULL, &memory, &error))
+		die("%s", error.text);
+	for (size_t i = 0; i < count; i++) {
+		const unsigned failed = tests_failed;
+		run_golden(folder, names[i], memory);
+		printf("golden %-32s %s\n", names[i], tests_failed == failed ? "equal" : "DIFFERENT");
+		fflush(stdout);
+		free(names[i]);
+	}
+	cuda_memory_free(memory);
+	return 0;
+}

@@ -1,0 +1,416 @@
+#include "harness.h"
+
+#include "kernels/reference.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POISON 0xC5C5
+#define THREADS 16
+
+unsigned tests_passed, tests_failed, tests_waived;
+
+void die(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vprintf(format, arguments);
+	va_end(arguments);
+	printf("\n");
+	exit(1);
+}
+
+void test_result(bool passed, const char *format, ...)
+{
+	passed ? tests_passed++ : tests_failed++;
+	if (passed)
+		return;
+	va_list arguments;
+	va_start(arguments, format);
+	printf("FAILED ");
+	vprintf(format, arguments);
+	printf("\n");
+	va_end(arguments);
+	fflush(stdout);
+}
+
+static void *room(size_t count, size_t size)
+{
+	void *memory = calloc(count ? count : 1, size);
+	if (!memory)
+		die("out of memory");
+	return memory;
+}
+
+void test_case_alloc(struct test_case *c, uint32_t rows, uint32_t steps, bool traces)
+{
+	const size_t blocks = (size_t)rows * steps, values = blocks * c->checkpoint->vocab;
+	c->rows = rows;
+	c->steps = steps;
+	c->anchors = room(rows, sizeof(*c->anchors));
+	c->positions = room(rows, sizeof(*c->positions));
+	c->seeds = room(rows, sizeof(*c->seeds));
+	c->slots = room(rows, sizeof(*c->slots));
+	c->temperatures = room(rows, sizeof(*c->temperatures));
+	c->base = room(values, sizeof(*c->base));
+	c->tokens = room(blocks, sizeof(*c->tokens));
+	c->flags = room(rows, sizeof(*c->flags));
+	c->logits = room(values, sizeof(*c->logits));
+	c->bias = traces ? room(values, sizeof(*c->bias)) : NULL;
+	c->values = traces ? room(values, sizeof(*c->values)) : NULL;
+}
+
+void test_case_free(struct test_case *c)
+{
+	free(c->anchors);
+	free(c->positions);
+	free(c->seeds);
+	free(c->slots);
+	free(c->temperatures);
+	free(c->base);
+	free(c->tokens);
+	free(c->flags);
+	free(c->logits);
+	free(c->bias);
+	free(c->values);
+}
+
+/* Elements of one placement; `host` is what the test reads and writes. */
+struct elements {
+	enum placement placement;
+	size_t bytes;
+	uint16_t *host;
+	void *device;
+};
+
+static void elements_new(struct elements *e, enum placement placement, size_t count, struct cuda_memory *memory)
+{
+	struct error_text error;
+	*e = (struct elements){.placement = placement, .bytes = count * 2, .host = room(count, 2)};
+	for (size_t i = 0; i < count; i++)
+		e->host[i] = POISON;
+	if (placement == PLACE_PINNED && cuda_memory_add_host(memory, e->host, e->bytes, &error))
+		die("%s", error.text);
+	if (placement != PLACE_DEVICE)
+		return;
+	if (cudaMalloc(&e->device, e->bytes) != cudaSuccess)
+		die("no device memory for %zu bytes", e->bytes);
+	if (cuda_memory_add_device(memory, e->device, e->bytes, &error))
+		die("%s", error.text);
+}
+
+static void elements_to_device(struct elements *e)
+{
+	if (e->device && cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+		die("a copy failed");
+}
+
+static void elements_from_device(struct elements *e)
+{
+	if (e->device && cudaMemcpy(e->host, e->device, e->bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
+		die("a copy failed");
+}
+
+static char *elements_address(const struct elements *e)
+{
+	return e->device ? e->device : (char *)e->host;
+}
+
+static void elements_free(struct elements *e, struct cuda_memory *memory)
+{
+	if (e->placement != PLACE_PLAIN)
+		cuda_memory_remove(memory, elements_address(e));
+	cudaFree(e->device);
+	free(e->host);
+}
+
+/* Columns of a batch over a case's rows. */
+struct columns {
+	struct markov_batch batch;
+	uint32_t *anchors, *tokens;
+	int64_t *positions, *seeds, *slots;
+	float *temperatures;
+	const void **base;
+	void **logits;
+	uint64_t *strides;
+	uint8_t *flags;
+};
+
+static void columns_new(struct columns *k, const struct test_case *c, const struct manner *m, char *base,
+	char *logits, uint64_t stride)
+{
+	const uint32_t n = m->rows;
+	k->anchors = room(n, sizeof(*k->anchors));
+	k->positions = room(n, sizeof(*k->positions));
+	k->seeds = room(n, sizeof(*k->seeds));
+	k->slots = room(n, sizeof(*k->slots));
+	k->temperatures = room(n, sizeof(*k->temperatures));
+	k->base = room(n, sizeof(*k->base));
+	k->logits = room(n, sizeof(*k->logits));
+	k->strides = room(n, sizeof(*k->strides));
+	k->tokens = room((size_t)n * m->steps, sizeof(*k->tokens));
+	k->flags = room(n, sizeof(*k->flags));
+	memset(k->tokens, 0xFF, (size_t)n * m->steps * sizeof(*k->tokens));
+	memset(k->flags, 0xFF, n);
+	for (uint32_t r = 0; r < n; r++) {
+		const uint32_t from = (r + m->first) % c->rows;
+		k->anchors[r] = c->anchors[from];
+		k->positions[r] = c->positions[from];
+		k->seeds[r] = c->seeds[from];
+		k->slots[r] = c->slots[from];
+		k->temperatures[r] = c->temperatures[from];
+		k->base[r] = base + r * stride * m->steps;
+		k->logits[r] = m->discard_logits ? NULL : logits + r * stride * m->steps;
+		k->strides[r] = stride;
+	}
+	k->batch = (struct markov_batch){
+		.rows = n,
+		.steps = m->steps,
+		.anchors = k->anchors,
+		.positions = k->positions,
+		.seeds = k->seeds,
+		.temperatures = k->temperatures,
+		.slots = k->slots,
+		.base = k->base,
+		.base_strides = k->strides,
+		.logits = k->logits,
+		.logits_strides = k->strides,
+		.tokens = k->tokens,
+		.flags = k->flags,
+	};
+}
+
+static void columns_free(struct columns *k)
+{
+	free(k->anchors);
+	free(k->positions);
+	free(k->seeds);
+	free(k->slots);
+	free(k->temperatures);
+	free(k->base);
+	free(k->logits);
+	free(k->strides);
+	free(k->tokens);
+	free(k->flags);
+}
+
+static void run_batch(struct cuda_head *head, const struct markov_batch *batch)
+{
+	struct error_text error;
+	if (cuda_head_launch(head, batch, &error) || cuda_head_wait(head, &error))
+		die("%s", error.text);
+}
+
+/* NaNs are all alike: no rule gives a value's NaN its bits. */
+static bool same_value(float a, float b)
+{
+	return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
+}
+
+static size_t wrong_logits(const struct test_case *c, const struct manner *m, const uint16_t *got, size_t pitch)
+{
+	const uint32_t vocab = c->checkpoint->vocab;
+	size_t wrong = 0;
+	for (uint32_t r = 0; r < m->rows; r++) {
+		const uint32_t from = (r + m->first) % c->rows;
+		for (uint32_t s = 0; s < m->steps; s++) {
+			const uint16_t *g = got + (r * m->steps + s) * pitch;
+			const uint16_t *e = c->logits + ((size_t)from * c->steps + s) * vocab;
+			const bool stored = c->slots[from] >= 0 && !m->discard_logits;
+			for (size_t v = 0; v < pitch; v++)
+				wrong += g[v] != (stored && v < vocab ? e[v] : POISON);
+		}
+	}
+	return wrong;
+}
+
+bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c, const struct manner *m,
+	const char *label)
+{
+	const uint32_t vocab = c->checkpoint->vocab;
+	const size_t pitch = (size_t)vocab + m->pad, values = (size_t)m->rows * m->steps * vocab;
+	struct elements base, logits;
+	struct columns k;
+	elements_new(&base, m->placement, m->rows * m->steps * pitch, memory);
+	elements_new(&logits, m->placement, m->rows * m->steps * pitch, memory);
+	for (uint32_t r = 0; r < m->rows; r++)
+		for (uint32_t s = 0; s < m->steps; s++)
+			memcpy(base.host + (r * m->steps + s) * pitch,
+				c->base + ((size_t)((r + m->first) % c->rows) * c->steps + s) * vocab, (size_t)vocab * 2);
+	elements_to_device(&base);
+	elements_to_device(&logits);
+	columns_new(&k, c, m, elements_address(&base), elements_address(&logits), pitch * 2);
+	uint16_t *bias = m->trace && c->bias ? room(values, sizeof(*bias)) : NULL;
+	float *noised = m->trace && c->values ? room(values, sizeof(*noised)) : NULL;
+	k.batch.trace_bias = bias;
+	k.batch.trace_values = noised;
+	run_batch(head, &k.batch);
+	struct error_text error;
+	if (m->replays && cuda_head_replay(head, m->replays, m->us, &error))
+		die("%s", error.text);
+	elements_from_device(&logits);
+
+	size_t wrong_tokens = 0, wrong_flags = 0, wrong_bias = 0, wrong_values = 0;
+	for (uint32_t r = 0; r < m->rows; r++) {
+		const uint32_t from = (r + m->first) % c->rows;
+		for (uint32_t s = 0; s < m->steps; s++) {
+			wrong_tokens += k.tokens[r * m->steps + s] != c->tokens[(size_t)from * c->steps + s];
+			const size_t g = ((size_t)r * m->steps + s) * vocab, e = ((size_t)from * c->steps + s) * vocab;
+			for (uint32_t v = 0; v < vocab; v++) {
+				wrong_bias += bias && bias[g + v] != c->bias[e + v];
+				wrong_values += noised && !same_value(noised[g + v], c->values[e + v]);
+			}
+		}
+		/* A flag speaks of all steps, so only a run of all can be compared. */
+		wrong_flags += m->steps == c->steps && k.flags[r] != c->flags[from];
+	}
+	const size_t wrong = wrong_logits(c, m, logits.host, pitch);
+	const bool passed = !wrong_tokens && !wrong_flags && !wrong && !wrong_bias && !wrong_values;
+	test_result(passed,
+		"%s (%s): %u rows from %u, %u steps, placement %d, pad %u: %zu tokens, %zu flags, %zu logits, %zu biases, "
+		"%zu values differ",
+		c->name, label, m->rows, m->first, m->steps, (int)m->placement, m->pad, wrong_tokens, wrong_flags, wrong,
+		wrong_bias, wrong_values);
+	free(bias);
+	free(noised);
+	columns_free(&k);
+	elements_free(&base, memory);
+	elements_free(&logits, memory);
+	return passed;
+}
+
+void record_case(struct cuda_head *head, struct test_case *c, bool traces)
+{
+	const struct manner m = {.rows = c->rows, .steps = c->steps};
+	struct columns k;
+	columns_new(&k, c, &m, (char *)c->base, (char *)c->logits, (uint64_t)c->checkpoint->vocab * 2);
+	if (traces) {
+		k.batch.trace_bias = c->bias;
+		k.batch.trace_values = c->values;
+	}
+	run_batch(head, &k.batch);
+	memcpy(c->tokens, k.tokens, (size_t)c->rows * c->steps * sizeof(*c->tokens));
+	memcpy(c->flags, k.flags, c->rows);
+	columns_free(&k);
+}
+
+struct reference_job {
+	const struct test_case *c;
+	uint32_t first;
+	atomic_uint wrong;
+};
+
+static void reference_row(size_t index, void *user)
+{
+	struct reference_job *job = user;
+	const struct test_case *c = job->c;
+	const uint32_t row = job->first + (uint32_t)index, vocab = c->checkpoint->vocab;
+	const size_t at = (size_t)row * c->steps * vocab, values = (size_t)c->steps * vocab;
+	const struct manner m = {.rows = 1, .first = row, .steps = c->steps};
+	uint16_t *logits = room(values, sizeof(*logits));
+	struct columns k;
+	struct error_text error;
+	columns_new(&k, c, &m, (char *)(c->base + at), (char *)logits, (uint64_t)vocab * 2);
+	if (reference_run(c->checkpoint, &k.batch, &error))
+		die("%s", error.text);
+	bool same = !memcmp(k.tokens, c->tokens + (size_t)row * c->steps, c->steps * sizeof(*k.tokens)) &&
+		k.flags[0] == c->flags[row];
+	if (c->slots[row] >= 0)
+		same = same && !memcmp(logits, c->logits + at, values * sizeof(*logits));
+	if (!same)
+		atomic_fetch_add(&job->wrong, 1);
+	columns_free(&k);
+	free(logits);
+}
+
+bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t count)
+{
+	struct reference_job job = {.c = c, .first = first};
+	parallel_for(count, reference_row, &job);
+	const unsigned wrong = atomic_load(&job.wrong);
+	test_result(!wrong, "%s: %u of %u rows from %u differ from the CPU's reference", c->name, wrong, count, first);
+	return !wrong;
+}
+
+struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
+	uint32_t max_rows, uint32_t max_steps)
+{
+	const struct markov_options o = {.backend = MARKOV_CUDA, .max_rows = max_rows, .max_steps = max_steps};
+	struct cuda_head *head;
+	struct error_text error;
+	if (cuda_head_open(&o, options, checkpoint, NULL, NULL, &head, &error))
+		die("%s", error.text);
+	return head;
+}
+
+struct pool {
+	size_t count;
+	atomic_size_t next;
+	void (*work)(size_t index, void *user);
+	void *user;
+};
+
+static void *pool_thread(void *argument)
+{
+	struct pool *pool = argument;
+	size_t i;
+	while ((i = atomic_fetch_add(&pool->next, 1)) < pool->count)
+		pool->work(i, pool->user);
+	return NULL;
+}
+
+void parallel_for(size_t count, void (*work)(size_t index, void *user), void *user)
+{
+	struct pool pool = {.count = count, .work = work, .user = user};
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&threads[i], NULL, pool_thread, &pool))
+			die("no thread");
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+#define FILL_CHUNK ((size_t)1 << 16)
+
+struct filling {
+	uint16_t *to;
+	size_t count;
+	float deviation;
+	uint64_t seed;
+};
+
+static uint64_t mix64(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+	x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+	return x ^ x >> 31;
+}
+
+/* Twelve uniform numbers' sum is close to normal. */
+static void fill_chunk(size_t index, void *user)
+{
+	const struct filling *f = user;
+	const size_t end = (index + 1) * FILL_CHUNK < f->count ? (index + 1) * FILL_CHUNK : f->count;
+	for (size_t i = index * FILL_CHUNK; i < end; i++) {
+		const uint64_t a = mix64(f->seed + i * 0x9E3779B97F4A7C15u), b = mix64(a + 1);
+		int32_t sum = 0;
+		for (int part = 0; part < 6; part++)
+			sum += (int32_t)(a >> 10 * part & 1023) + (int32_t)(b >> 10 * part & 1023);
+		const float x = (float)(sum - 6138) * (f->deviation / 1024);
+		uint32_t bits;
+		memcpy(&bits, &x, sizeof(bits));
+		f->to[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+	}
+}
+
+void fill_normal(uint16_t *to, size_t count, float deviation, uint64_t seed)
+{
+	struct filling f = {to, count, deviation, mix64(seed)};
+	parallel_for((count + FILL_CHUNK - 1) / FILL_CHUNK, fill_chunk, &f);
+}

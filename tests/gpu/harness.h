@@ -1,0 +1,71 @@
+/* What the GPU tests share: cases (a model, a request and what must come back), running them through a head with the
+ * data in any kind of memory, comparing bit for bit, and counting. */
+#ifndef TESTS_GPU_HARNESS_H
+#define TESTS_GPU_HARNESS_H
+
+#include "kernels/cuda/cuda_backend.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum placement { PLACE_PLAIN, PLACE_PINNED, PLACE_DEVICE };
+
+/* Everything is [rows, steps, vocab] without gaps. Owns its arrays; `checkpoint` is the caller's. */
+struct test_case {
+	const char *name;
+	const struct checkpoint *checkpoint;
+	uint32_t rows, steps;
+	uint32_t *anchors;
+	int64_t *positions, *seeds, *slots;
+	float *temperatures;
+	uint16_t *base;
+	uint32_t *tokens; /* from here on: expected */
+	uint8_t *flags;
+	uint16_t *logits;
+	uint16_t *bias; /* or NULL */
+	float *values;	/* or NULL */
+};
+
+void test_case_alloc(struct test_case *c, uint32_t rows, uint32_t steps, bool traces);
+void test_case_free(struct test_case *c);
+
+/* How a case is run: batch row r is the case's row (r + first) % rows, its first `steps` steps. */
+struct manner {
+	uint32_t rows, first, steps;
+	enum placement placement;
+	uint32_t pad; /* elements between the steps of a row */
+	bool trace;
+	bool discard_logits; /* no row wants them */
+	unsigned replays;    /* of the graph, before what it wrote is looked at */
+	float *us;	     /* their times */
+};
+
+/* Tells whether the head returned what the case expects, every element written and nothing else. Counts a test. */
+bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c,
+	const struct manner *manner, const char *label);
+
+/* Runs it and takes what comes back as what is expected (traces too when the case has them). */
+void record_case(struct cuda_head *head, struct test_case *c, bool traces);
+
+/* Replaces `rows` rows from `first` of what is expected by what the CPU's reference says, and compares. */
+bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t count);
+
+struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
+	uint32_t max_rows, uint32_t max_steps);
+
+void parallel_for(size_t count, void (*work)(size_t index, void *user), void *user);
+
+/* Normal numbers of that deviation as BF16, the same for the same seed. */
+void fill_normal(uint16_t *to, size_t count, float deviation, uint64_t seed);
+
+extern unsigned tests_passed, tests_failed, tests_waived;
+void test_result(bool passed, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+int golden_tests(const char *folder);
+int large_tests(void);
+int odd_tests(void);
+int bench(const char *shape, bool sweep);
+
+#endif
