@@ -17,7 +17,8 @@
 #define NAP_NS		20000 /* between looks of a wait that sleeps */
 
 /* Passes after which the lower half of the exchange's numbers (DRAFT_STEPS_MAX a pass) wraps, and where a head starts:
- * close below, so that the wrap is nothing rare. */
+ * close below, so that the wrap is nothing rare. A multiple of SEQUENCE_WRAP is never used: a lower half of 0 is what a
+ * cleared exchange holds. */
 #define SEQUENCE_WRAP  ((1ull << 32) / DRAFT_STEPS_MAX)
 #define SEQUENCE_FIRST (SEQUENCE_WRAP - 256)
 
@@ -37,7 +38,7 @@ struct cuda_head {
 	struct staging staging;
 	uint64_t sequence;
 	const struct markov_batch *batch; /* under way, or NULL */
-	cudaGraphExec_t last;		  /* graph of the last launch, or NULL */
+	bool replayable;		  /* the columns are those of a launch through a graph */
 	bool lost;
 };
 
@@ -247,18 +248,27 @@ uint64_t cuda_head_graph_bytes(const struct cuda_head *head)
 }
 
 /* Takes numbers for the passes of a launch of the block form. */
-static int take_sequence(struct cuda_head *head, uint32_t rows, struct error_text *error)
+static int take_sequence(struct cuda_head *head, uint64_t *ret, struct error_text *error)
 {
-	const uint64_t passes = launcher_passes(rows);
-	int r = 0;
-	if (head->sequence % SEQUENCE_WRAP + passes > SEQUENCE_WRAP)
-		head->sequence += SEQUENCE_WRAP - head->sequence % SEQUENCE_WRAP;
-	if (head->sequence % SEQUENCE_WRAP == 0)
-		r = CUDA_CALL(error,
+	const uint64_t passes = launcher_passes(head->launcher.columns->rows);
+	const uint64_t place = head->sequence % SEQUENCE_WRAP;
+	if (!place || place + passes > SEQUENCE_WRAP) {
+		const int r = CUDA_CALL(error,
 			cudaMemsetAsync(head->launcher.head.exchange, 0, block_kernel_exchange_bytes(), head->stream));
-	head->launcher.columns->sequence = head->sequence;
+		if (r)
+			return r;
+		head->sequence += (place ? SEQUENCE_WRAP - place : 0) + 1;
+	}
+	*ret = head->sequence;
 	head->sequence += passes;
-	return r;
+	return 0;
+}
+
+static int launch_graph(struct cuda_head *head, struct error_text *error)
+{
+	uint64_t sequence;
+	const int r = take_sequence(head, &sequence, error);
+	return r ? r : graph_table_launch(&head->graphs, &head->launcher, sequence, head->stream, error);
 }
 
 static int device_lost(struct cuda_head *head)
@@ -285,20 +295,14 @@ int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, s
 	int r = staging_send(&head->staging, batch, launcher->head.vocab, columns, error);
 	if (r)
 		return r;
-	const unsigned bucket = graph_table_bucket(&head->graphs, batch->rows);
 	columns->rows = batch->rows;
 	columns->steps = batch->steps;
 	memset(launcher->head.flags, 0, batch->rows);
-	if (batch->trace_bias || batch->trace_values) {
-		head->last = NULL;
-		r = launcher_enqueue(launcher, CUDA_FORM_STEP, head->graphs.buckets[bucket], batch->steps, head->stream,
-			error);
-	} else {
-		head->last = head->graphs.launch[batch->steps - 1][bucket];
-		r = take_sequence(head, batch->rows, error);
-		if (!r)
-			r = CUDA_CALL(error, cudaGraphLaunch(head->last, head->stream));
-	}
+	head->replayable = !batch->trace_bias && !batch->trace_values;
+	if (head->replayable)
+		r = launch_graph(head, error);
+	else
+		r = launcher_enqueue_steps(launcher, batch->rows, batch->steps, head->stream, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
 	if (r)
@@ -353,15 +357,13 @@ int cuda_head_wait(struct cuda_head *head, struct error_text *error)
 
 int cuda_head_replay(struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error)
 {
-	if (head->lost || head->batch || !head->last)
+	if (head->lost || head->batch || !head->replayable)
 		return error_text_set(error, EINVAL, "there is no finished launch to replay");
 	for (unsigned i = 0; i < count; i++) {
 		float ms = 0;
-		int r = take_sequence(head, head->launcher.columns->rows, error);
+		int r = CUDA_CALL(error, cudaEventRecord(head->begun, head->stream));
 		if (!r)
-			r = CUDA_CALL(error, cudaEventRecord(head->begun, head->stream));
-		if (!r)
-			r = CUDA_CALL(error, cudaGraphLaunch(head->last, head->stream));
+			r = launch_graph(head, error);
 		if (!r)
 			r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
 		if (!r)

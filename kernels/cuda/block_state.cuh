@@ -30,27 +30,22 @@ __host__ __device__ constexpr int stages_a_tile(int rank, int stage_chunks)
 	return (rank / CHUNK + stage_chunks - 1) / stage_chunks;
 }
 
-// Where a row's step 0 lies, and how far the next is. The address is even: bit 0 says that whole 16-byte pieces can be
-// moved, in every step. 0: nowhere.
+// Where a row's step 0 lies (0: nowhere), and how far the next is.
 struct __align__(16) row_place {
 	uint64_t address;
 	uint64_t stride;
 
-	DEVICE void set(uint64_t at, uint64_t by)
-	{
-		address = at | (at && ((at | by) & 15) == 0);
-		stride = by;
-	}
-
-	DEVICE bool whole_pieces() const
-	{
-		return address & 1;
-	}
-
 	DEVICE char *at(uint32_t step, uint32_t id) const
 	{
-		return (char *)((address & ~1ull) + step * stride + (uint64_t)id * 2);
+		return (char *)(address + step * stride + (uint64_t)id * 2);
 	}
+};
+
+// The batch of one pass, by value: a parameter reaches all multiprocessors sooner than memory that is copied first.
+template <int N> struct block_batch {
+	int32_t rows, steps;
+	uint64_t first_number; // of step 0's packets
+	draft_row row[N];
 };
 
 template <int N> struct block_state {
@@ -61,6 +56,7 @@ template <int N> struct block_state {
 	float temperature[N];
 	uint32_t lower[N]; // order of a scaled value that the row surely reaches in this step; 0: none known
 	uint32_t token[N];
+	bool whole_pieces; // every row's base and logits can be moved 16 bytes at a time
 	uint64_t full[STAGES_MAX], empty[STAGES_MAX]; // a stage holds its part of a tile; may be filled again
 	uint64_t loaded[RESIDENT_MAX];
 	uint64_t turn[4]; // it is this warpgroup's turn to take stages from the ring
@@ -112,7 +108,8 @@ template <int N> struct block_layout {
 	{
 		using shape = block_shape<N>;
 		const size_t tile = (size_t)stages_a_tile(rank, shape::stage_chunks) * shape::stage_bytes;
-		ring = (char *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023); // the swizzle's period
+		// To the swizzle's period; by an offset, since a rounded pointer would no longer be known to be shared memory.
+		ring = raw + (-shared_address(raw) & 1023);
 		resident = ring + (size_t)stages * shape::stage_bytes;
 		embeddings = resident + resident_tiles * tile;
 		base = embeddings + tile / TILE_IDS * N;

@@ -17,11 +17,11 @@ struct draft_row {
 	float temperature;
 };
 
-/* One copy a launch: this, then its rows. Rows past `rows` are not looked at. */
+/* A batch: this, then its rows. Rows past `rows` are not looked at. The step form's kernels read it from device memory;
+ * the block form gets its passes as parameters. */
 struct draft_columns {
 	uint32_t rows;
 	uint32_t steps;
-	uint64_t sequence;     /* of the launch's first pass: rises by one a pass and never repeats */
 	uint64_t trace_bias;   /* [rows, steps, V] BF16, or 0 */
 	uint64_t trace_values; /* [rows, steps, V] FP32, or 0 */
 };
@@ -48,10 +48,18 @@ struct draft_head {
 	uint64_t spin_bound_ns;		     /* of waiting for another multiprocessor */
 };
 
+#define BLOCK_ROWS_MAX 64 /* of one pass */
+
+/* A pass of the block form, as the host fills it; a kernel for N rows takes the first N. */
+struct block_pass {
+	int32_t rows, steps;   /* 0 rows: nothing to do */
+	uint64_t first_number; /* of step 0's packets; one more a step; no number is used twice */
+	struct draft_row row[BLOCK_ROWS_MAX];
+};
+
 /* What the block form adds. */
 struct block_plan {
 	uint32_t first_row; /* of this pass */
-	uint32_t pass;
 	int stages;   /* of the ring in shared memory */
 	int resident; /* tiles that stay in shared memory for the whole block, at most */
 	int pinned;   /* streamed tiles a multiprocessor keeps in L2 */

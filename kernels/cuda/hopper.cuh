@@ -52,6 +52,12 @@ DEVICE void named_barrier(int number, int threads)
 	asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// The same value in all lanes of the warp, which the compiler would not know otherwise.
+DEVICE int uniform(int value)
+{
+	return __shfl_sync(~0u, value, 0);
+}
+
 // ---- L2 eviction priority ----
 
 DEVICE uint64_t policy_evict_first()
@@ -94,6 +100,16 @@ DEVICE void copy_16(uint32_t to, const void *from, int bytes, uint64_t policy)
 		     : "memory");
 }
 
+DEVICE uint4 load_shared_16(uint32_t from)
+{
+	uint4 x;
+	asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+		     : "r"(from)
+		     : "memory");
+	return x;
+}
+
 DEVICE void copy_commit()
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
@@ -119,10 +135,16 @@ DEVICE void store_16(void *to, uint4 x, uint64_t policy)
 
 // ---- warpgroup matrix products: d[64 x N] += a[64 x 16] b[16 x N], both operands in shared memory ----
 
-// Describes an operand of rows of 128 bytes, swizzled in groups of eight rows (1024 bytes).
-DEVICE uint64_t matrix_descriptor(uint32_t address)
+// An operand of rows of 128 bytes, swizzled in groups of eight rows (1024 bytes): the half of its descriptor that has the
+// address, in units of 16 bytes.
+DEVICE uint32_t matrix_descriptor(uint32_t address)
 {
-	return (uint64_t)((address & 0x3FFFF) >> 4) | 1ull << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+	return address >> 4 | 1u << 16;
+}
+
+DEVICE uint64_t whole_descriptor(uint32_t low)
+{
+	return (uint64_t)(1024 >> 4 | 1u << 30) << 32 | low;
 }
 
 DEVICE void matrix_fence()
@@ -143,37 +165,37 @@ DEVICE void matrix_wait()
 #define QUAD(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 
 // `keep` false starts from +0.
-template <int N> DEVICE void matrix_product(float (&d)[N / 8][4], uint64_t a, uint64_t b, bool keep);
+template <int N> DEVICE void matrix_product(float (&d)[N / 8][4], uint32_t a, uint32_t b, bool keep);
 
-template <> DEVICE void matrix_product<8>(float (&d)[1][4], uint64_t a, uint64_t b, bool keep)
+template <> DEVICE void matrix_product<8>(float (&d)[1][4], uint32_t a, uint32_t b, bool keep)
 {
 	asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"
 		     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
 		     "{%0,%1,%2,%3}, %4, %5, keep, 1, 1, 0, 0;\n}"
 		     : QUAD(0)
-		     : "l"(a), "l"(b), "r"((int)keep));
+		     : "l"(whole_descriptor(a)), "l"(whole_descriptor(b)), "r"((int)keep));
 }
 
-template <> DEVICE void matrix_product<16>(float (&d)[2][4], uint64_t a, uint64_t b, bool keep)
+template <> DEVICE void matrix_product<16>(float (&d)[2][4], uint32_t a, uint32_t b, bool keep)
 {
 	asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %10, 0;\n"
 		     "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
 		     "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, keep, 1, 1, 0, 0;\n}"
 		     : QUAD(0), QUAD(1)
-		     : "l"(a), "l"(b), "r"((int)keep));
+		     : "l"(whole_descriptor(a)), "l"(whole_descriptor(b)), "r"((int)keep));
 }
 
-template <> DEVICE void matrix_product<32>(float (&d)[4][4], uint64_t a, uint64_t b, bool keep)
+template <> DEVICE void matrix_product<32>(float (&d)[4][4], uint32_t a, uint32_t b, bool keep)
 {
 	asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %18, 0;\n"
 		     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
 		     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
 		     "%16, %17, keep, 1, 1, 0, 0;\n}"
 		     : QUAD(0), QUAD(1), QUAD(2), QUAD(3)
-		     : "l"(a), "l"(b), "r"((int)keep));
+		     : "l"(whole_descriptor(a)), "l"(whole_descriptor(b)), "r"((int)keep));
 }
 
-template <> DEVICE void matrix_product<64>(float (&d)[8][4], uint64_t a, uint64_t b, bool keep)
+template <> DEVICE void matrix_product<64>(float (&d)[8][4], uint32_t a, uint32_t b, bool keep)
 {
 	asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %34, 0;\n"
 		     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
@@ -181,7 +203,7 @@ template <> DEVICE void matrix_product<64>(float (&d)[8][4], uint64_t a, uint64_
 		     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
 		     "%32, %33, keep, 1, 1, 0, 0;\n}"
 		     : QUAD(0), QUAD(1), QUAD(2), QUAD(3), QUAD(4), QUAD(5), QUAD(6), QUAD(7)
-		     : "l"(a), "l"(b), "r"((int)keep));
+		     : "l"(whole_descriptor(a)), "l"(whole_descriptor(b)), "r"((int)keep));
 }
 
 #undef QUAD

@@ -13,13 +13,12 @@ extern "C" {
 
 #define BLOCK_STAGES_MAX   16
 #define BLOCK_RESIDENT_MAX 4
-#define BLOCK_ROWS_MAX	   64  /* of one pass */
 #define BLOCK_CTAS_MAX	   160 /* multiprocessors that the exchange has packets for */
 #define TILE_ROWS	   64  /* rows of w2, ids of the vocabulary */
 #define TABLE_CHUNK	   64  /* columns; the tables are padded to a multiple */
 
 /* Launched cooperatively, one block a multiprocessor; parameters (CUtensorMap of w2 with boxes of 64 columns x 64
- * rows x stage_chunks, struct draft_head, struct block_plan). */
+ * rows x stage_chunks, struct draft_head, struct block_plan, struct block_pass). */
 struct block_kernel {
 	const void *function;
 	uint32_t rows; /* of its tile */

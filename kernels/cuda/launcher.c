@@ -116,29 +116,31 @@ int launcher_prepare(struct launcher *launcher, const struct cuda_device *device
 	return r ? r : prepare_block(launcher, device, tables, options, ret_why_not, error);
 }
 
-uint32_t launcher_passes(uint32_t bucket)
+uint32_t launcher_passes(uint32_t rows)
 {
-	return (bucket + BLOCK_ROWS_MAX - 1) / BLOCK_ROWS_MAX;
+	return (rows + BLOCK_ROWS_MAX - 1) / BLOCK_ROWS_MAX;
 }
 
-static int enqueue_block(const struct launcher *launcher, uint32_t bucket, cudaStream_t stream,
-	struct error_text *error)
+void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass, struct block_pass *rows,
+	struct block_node *ret)
 {
 	int shape = 0;
 	while (shape + 1 < BLOCK_SHAPES && launcher->block[shape].kernel.rows < bucket)
 		shape++;
 	const struct block_launch *launch = &launcher->block[shape];
-	int r = 0;
-	for (uint32_t pass = 0; !r && pass < launcher_passes(bucket); pass++) {
-		struct block_plan plan = launch->plan;
-		plan.first_row = pass * BLOCK_ROWS_MAX;
-		plan.pass = pass;
-		void *parameters[] = {(void *)&launch->w2, (void *)&launcher->head, &plan};
-		r = CUDA_CALL(error,
-			cudaLaunchCooperativeKernel(launch->kernel.function, (dim3){launch->grid, 1, 1},
-				(dim3){launch->kernel.threads, 1, 1}, parameters, launch->shared_bytes, stream));
-	}
-	return r;
+	ret->plan = launch->plan;
+	ret->plan.first_row = pass * BLOCK_ROWS_MAX;
+	ret->parameters[0] = (void *)&launch->w2;
+	ret->parameters[1] = (void *)&launcher->head;
+	ret->parameters[2] = &ret->plan;
+	ret->parameters[3] = rows;
+	ret->node = (struct cudaKernelNodeParams){
+		.func = (void *)launch->kernel.function,
+		.gridDim = {launch->grid, 1, 1},
+		.blockDim = {launch->kernel.threads, 1, 1},
+		.sharedMemBytes = (unsigned)launch->shared_bytes,
+		.kernelParams = ret->parameters,
+	};
 }
 
 static int enqueue_dependent(const void *function, unsigned grid, unsigned threads, size_t shared_bytes,
@@ -157,12 +159,17 @@ static int enqueue_dependent(const void *function, unsigned grid, unsigned threa
 	return CUDA_CALL(error, cudaLaunchKernelExC(&config, function, parameters));
 }
 
-static int enqueue_step(const struct launcher *launcher, uint32_t bucket, uint32_t steps, cudaStream_t stream,
+int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps, cudaStream_t stream,
 	struct error_text *error)
 {
 	const struct step_launch *launch = &launcher->step[bucket > 8];
+	const size_t columns = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
 	const size_t keys = (size_t)steps * launcher->head.step_keys_pitch * sizeof(*launcher->head.step_keys);
-	int r = CUDA_CALL(error, cudaMemsetAsync(launcher->head.step_keys, 0, keys, stream));
+	int r = CUDA_CALL(error,
+		cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns, columns, cudaMemcpyHostToDevice,
+			stream));
+	if (!r)
+		r = CUDA_CALL(error, cudaMemsetAsync(launcher->head.step_keys, 0, keys, stream));
 	for (uint32_t step = 0; !r && step < steps; step++) {
 		for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
 			void *parameters[] = {(void *)&launcher->head, &first, &step};
@@ -174,17 +181,4 @@ static int enqueue_step(const struct launcher *launcher, uint32_t bucket, uint32
 		return r;
 	void *parameters[] = {(void *)&launcher->head};
 	return enqueue_dependent(step_finish_kernel(), 1, STEP_FINISH_THREADS, 0, parameters, stream, error);
-}
-
-int launcher_enqueue(const struct launcher *launcher, enum cuda_form form, uint32_t bucket, uint32_t steps,
-	cudaStream_t stream, struct error_text *error)
-{
-	const size_t bytes = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
-	const int r = CUDA_CALL(error,
-		cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns, bytes, cudaMemcpyHostToDevice, stream));
-	if (r)
-		return r;
-	if (form == CUDA_FORM_BLOCK)
-		return enqueue_block(launcher, bucket, stream, error);
-	return enqueue_step(launcher, bucket, steps, stream, error);
 }

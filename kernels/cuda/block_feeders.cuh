@@ -1,0 +1,95 @@
+// The two helpers of the consumer groups: the thread that feeds them tiles, and the warps that evaluate the noise.
+#pragma once
+
+#include "block_state.cuh"
+
+template <int N>
+DEVICE void produce(const CUtensorMap *w2, const draft_head &head, const block_plan &plan, const tile_schedule &schedule,
+	const block_layout<N> &shared, int steps)
+{
+	using shape = block_shape<N>;
+	block_state<N> &state = *shared.state;
+	const int parts = stages_a_tile(head.rank, shape::stage_chunks);
+	const uint64_t first = policy_evict_first(), last = policy_evict_last();
+	int stage = 0, lap = 0;
+	for (int step = 0; step < steps; step++) {
+		for (int item = 0; item < schedule.items; item++) {
+			const int id = schedule.tile(step, item) * TILE_IDS;
+			if (schedule.is_resident(item)) {
+				if (step != 0)
+					continue;
+				const int i = item - schedule.resident_at;
+				const uint32_t loaded = shared_address(&state.loaded[i]);
+				barrier_expect_bytes(loaded, parts * shape::stage_bytes);
+				for (int part = 0; part < parts; part++)
+					copy_box(shared_address(shared.resident) + (i * parts + part) * shape::stage_bytes,
+						w2, loaded, id, part * shape::stage_chunks, first);
+				continue;
+			}
+			// The last step leaves nothing behind in L2 on purpose.
+			const bool keep = step + 1 < steps && schedule.is_pinned(schedule.stream_index(step, item));
+			for (int part = 0; part < parts; part++) {
+				const uint32_t full = shared_address(&state.full[stage]);
+				barrier_wait(shared_address(&state.empty[stage]), ~lap & 1);
+				barrier_expect_bytes(full, shape::stage_bytes);
+				copy_box(shared_address(shared.ring) + stage * shape::stage_bytes, w2, full, id,
+					part * shape::stage_chunks, keep ? last : first);
+				if (++stage == plan.stages) {
+					stage = 0;
+					lap++;
+				}
+			}
+		}
+	}
+}
+
+template <int N>
+DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*anywhere)[EXCHANGE_ROWS_MAX], int rows,
+	int steps, uint64_t first_number)
+{
+	using shape = block_shape<N>;
+	constexpr int everybody = shape::consumers + EVALUATOR_WARPS * 32;
+	const int lane = threadIdx.x % 32;
+	const bool watches = threadIdx.x / 32 == shape::consumers / 32 + 1;
+	candidate_queue &queue = state.queue;
+	named_barrier(BARRIER_WITH_EVALUATORS, everybody);
+	for (int step = 0; step < steps; step++) {
+		const uint32_t before = step * shape::warpgroups * 4, after = before + shape::warpgroups * 4;
+		for (;;) {
+			// Read before the queue is: whoever has finished pushes nothing more.
+			uint32_t finished = 0;
+			if (lane == 0)
+				finished = *(volatile uint32_t *)&queue.finished;
+			__threadfence_block();
+			finished = __shfl_sync(~0u, finished, 0);
+			uint64_t entry;
+			bool has;
+			const int got = queue.pop(entry, has);
+			if (got < 0)
+				continue;
+			if (got > 0) {
+				if (has) {
+					const uint32_t id = (uint32_t)entry;
+					const int row = (int)(entry >> 48 & 0xFF);
+					const float value = noised_value(bf16_float((uint16_t)(entry >> 32)),
+						state.temperature[row], state.test[row].hash, id_hash(id));
+					state.raise(row, value, id, &anywhere[step][row], first_number + step);
+				}
+				__syncwarp();
+				continue;
+			}
+			if (finished == after)
+				break;
+			if (watches) {
+				for (int row = lane; row < rows; row += 32) {
+					const hint_word hint = *(volatile hint_word *)&anywhere[step][row];
+					if (hint_is_of(hint, first_number + step))
+						state.sharpen(row, hint_value(hint));
+				}
+			}
+			if (finished == before) // everybody is in the middle of the step: no hurry
+				__nanosleep(200);
+		}
+		named_barrier(BARRIER_WITH_EVALUATORS, everybody);
+	}
+}
