@@ -26,7 +26,6 @@ DEVICE void produce(const CUtensorMap *w2, const draft_head &head, const block_p
 						w2, loaded, id, part * shape::stage_chunks, first);
 				continue;
 			}
-			// The last step leaves nothing behind in L2 on purpose.
 			const bool keep = step + 1 < steps && schedule.is_pinned(schedule.stream_index(step, item));
 			for (int part = 0; part < parts; part++) {
 				const uint32_t full = shared_address(&state.full[stage]);
@@ -40,6 +39,21 @@ DEVICE void produce(const CUtensorMap *w2, const draft_head &head, const block_p
 				}
 			}
 		}
+	}
+}
+
+// Gives the L2 that pinned tiles hold back to whoever uses the GPU next: a later load with another priority would not. A
+// warp calls it when all loads have been issued.
+DEVICE void release_pinned(const draft_head &head, const tile_schedule &schedule)
+{
+	const uint64_t row_bytes = (uint64_t)head.rank * 2, end = head.vocab * row_bytes;
+	for (int index = 0; index < schedule.streamed; index++) {
+		if (!schedule.is_pinned(index))
+			continue;
+		const uint64_t tile = (uint64_t)(index * schedule.grid + schedule.cta) * TILE_IDS * row_bytes;
+		const uint64_t tile_end = min(tile + TILE_IDS * row_bytes, end);
+		for (uint64_t line = tile + threadIdx.x % 32 * 128; line < tile_end; line += 32 * 128)
+			release_line((const char *)head.w2 + line);
 	}
 }
 

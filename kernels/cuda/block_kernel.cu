@@ -85,6 +85,9 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1)
 	} else if (threadIdx.x >= shape::consumers) {
 		if (threadIdx.x == shape::consumers)
 			produce<N>(&w2, head, plan, schedule, shared, steps);
+		__syncwarp();
+		if (steps > 1) // else nothing was pinned
+			release_pinned(head, schedule);
 	} else {
 		clear_shared<N>(shared, head.rank);
 		load_rows<N>(state, batch);

@@ -81,6 +81,12 @@ DEVICE uint64_t policy_evict_normal()
 	return policy;
 }
 
+// Takes evict_last back from a line of 128 bytes.
+DEVICE void release_line(const void *line)
+{
+	asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(line) : "memory");
+}
+
 // ---- copies into shared memory ----
 
 // A box of the tensor map at (0, row, chunk); `barrier` gets the bytes.

@@ -4,7 +4,7 @@
 // in its shared memory for the whole block of steps; the others stream through the ring once a step, forwards in even
 // steps and backwards in odd ones, so that the end of one step is still in L2 at the start of the next. Of the
 // streamed ones, `pinned`, spread evenly, are asked to stay in L2 (evict_last) while all else passes through it
-// (evict_first): which is what lets a table larger than L2 be read from it in part.
+// (evict_first): which is what lets a table larger than L2 be read from it in part. They are released at the end.
 #pragma once
 
 #include "columns.h"

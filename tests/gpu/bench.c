@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define STEPS	7
 #define ROWS	64
@@ -64,7 +65,15 @@ static void workload_free(struct workload *w, struct cuda_memory *memory)
 	test_case_free(&w->c);
 }
 
-static float measure(struct cuda_head *head, struct workload *w, uint32_t rows)
+static double now_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* By the host's clock from before the launch to after the wait, or by events around graph replays. */
+static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, bool by_host)
 {
 	const struct markov_batch batch = {
 		.rows = rows,
@@ -86,21 +95,51 @@ static float measure(struct cuda_head *head, struct workload *w, uint32_t rows)
 	if (cuda_head_launch(head, &batch, &error) || cuda_head_wait(head, &error) ||
 		cuda_head_replay(head, 3, us, &error) || cuda_head_replay(head, REPLAYS, us, &error))
 		die("%s", error.text);
+	for (int i = 0; by_host && i < REPLAYS; i++) {
+		const double start = now_us();
+		if (cuda_head_launch(head, &batch, &error) || cuda_head_wait(head, &error))
+			die("%s", error.text);
+		us[i] = (float)(now_us() - start);
+	}
 	qsort(us, REPLAYS, sizeof(*us), by_size);
 	return us[REPLAYS / 2];
 }
 
+static const uint32_t batches[] = {1, 4, 8, 16, 32, 64};
+
 static void line(const struct checkpoint *checkpoint, const struct cuda_options *options, struct workload *w,
-	const char *shape, const char *label)
+	const char *shape, const char *label, bool by_host)
 {
-	static const uint32_t batches[] = {1, 4, 8, 16, 32, 64};
 	struct cuda_head *head = open_head(checkpoint, options, ROWS, STEPS);
 	printf("%-6s %-36s", shape, label);
 	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++)
-		printf(" %7.1f", measure(head, w, batches[i]));
+		printf(" %7.1f", measure(head, w, batches[i], by_host));
 	printf("\n");
 	fflush(stdout);
 	cuda_head_close(head);
+}
+
+/* Base and draft logits in pinned host memory, which the kernels read and write in place. */
+static void host_line(const struct checkpoint *checkpoint, struct cuda_options options, struct workload *w,
+	struct cuda_memory *memory, const char *shape)
+{
+	const struct workload device = *w;
+	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
+	struct error_text error;
+	if (cuda_memory_add_host(memory, w->c.base, bytes, &error) ||
+		cuda_memory_add_host(memory, w->c.logits, bytes, &error))
+		die("%s", error.text);
+	for (uint32_t r = 0; r < ROWS; r++) {
+		w->base_of[r] = (char *)w->c.base + r * STEPS * step;
+		w->logits_of[r] = (char *)w->c.logits + r * STEPS * step;
+	}
+	line(checkpoint, &options, w, shape, "  base and logits in host memory", false);
+	for (uint32_t r = 0; r < ROWS; r++)
+		w->logits_of[r] = NULL;
+	line(checkpoint, &options, w, shape, "  base in host memory, no logits", false);
+	cuda_memory_remove(memory, w->c.base);
+	cuda_memory_remove(memory, w->c.logits);
+	*w = device;
 }
 
 int bench(const char *only, bool sweep)
@@ -121,7 +160,9 @@ int bench(const char *only, bool sweep)
 		workload_new(&w, &checkpoint, memory);
 		cuda_options_init(&options);
 		options.memory = memory;
-		line(&checkpoint, &options, &w, shapes[s].name, "one launch a block");
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a block", false);
+		line(&checkpoint, &options, &w, shapes[s].name, "  by the host's clock", true);
+		host_line(&checkpoint, options, &w, memory, shapes[s].name);
 		for (int resident = 0; sweep && resident <= 2; resident++) {
 			for (int i = 0; i < 3; i++) {
 				const double tile = 132.0 * 64 * shapes[s].rank * 2;
@@ -129,13 +170,13 @@ int bench(const char *only, bool sweep)
 				options.pinned_tiles = (int)((double[]){0, 26e6, 34e6}[i] / tile + 0.5);
 				snprintf(label, sizeof(label), "  %d resident, %d kept in L2", resident,
 					options.pinned_tiles);
-				line(&checkpoint, &options, &w, shapes[s].name, label);
+				line(&checkpoint, &options, &w, shapes[s].name, label, false);
 			}
 		}
 		cuda_options_init(&options);
 		options.memory = memory;
 		options.form = CUDA_FORM_STEP;
-		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step");
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step", false);
 		workload_free(&w, memory);
 		shape_close(&checkpoint);
 	}

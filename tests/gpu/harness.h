@@ -66,6 +66,8 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 int golden_tests(const char *folder);
 int large_tests(void);
 int odd_tests(void);
+/* Forks, so it must come before anything else has touched the GPU. */
+int sharing_tests(void);
 int bench(const char *shape, bool sweep);
 
 #endif

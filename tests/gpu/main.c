@@ -1,5 +1,5 @@
 /* The tests that need a GPU: `check golden FOLDER`, `check large`, `check odd`, `check bench` (or `bench=SHAPE`,
- * or `sweep` for the tuning options too), or several. */
+ * or `sweep` for the tuning options too), or several; `sharing` only as the first. */
 #include "harness.h"
 
 #include <errno.h>
@@ -9,11 +9,15 @@
 int main(int argc, char **argv)
 {
 	struct error_text error;
-	if (cuda_backend_probe(NULL, &error) == -ENODEV) {
+	/* It forks, and a process that has initialized CUDA can't. */
+	const bool sharing = argc > 1 && !strcmp(argv[1], "sharing");
+	if (sharing)
+		sharing_tests();
+	else if (cuda_backend_probe(NULL, &error) == -ENODEV) {
 		printf("waived: %s\n", error.text);
 		return 0;
 	}
-	for (int i = 1; i < argc; i++) {
+	for (int i = 1 + sharing; i < argc; i++) {
 		if (!strcmp(argv[i], "golden") && i + 1 < argc)
 			golden_tests(argv[++i]);
 		else if (!strcmp(argv[i], "large"))
