@@ -180,7 +180,7 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		head->form = launcher->has_block ? CUDA_FORM_BLOCK : CUDA_FORM_STEP;
 	if (head->form == CUDA_FORM_BLOCK && !launcher->has_block)
 		return error_text_set(error, ENOTSUP, "the block form can't run here: %s", why_not);
-	head->staging.memory = head->options.memory;
+	staging_init(&head->staging, head->options.memory);
 	head->sequence = SEQUENCE_FIRST;
 	describe(head, checkpoint, why_not);
 	return graph_table_build(&head->graphs, launcher, head->form, head->stream, head->options.graph_bytes_max,
@@ -292,9 +292,9 @@ int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, s
 	if (!batch->steps || batch->steps > launcher->max_steps)
 		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u", batch->steps,
 			launcher->max_steps);
-	int r = staging_send(&head->staging, batch, launcher->head.vocab, columns, error);
+	int r = staging_send(&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
 	if (r)
-		return r;
+		return r == -EIO ? device_lost(head) : r;
 	columns->rows = batch->rows;
 	columns->steps = batch->steps;
 	memset(launcher->head.flags, 0, batch->rows);
@@ -303,6 +303,8 @@ int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, s
 		r = launch_graph(head, error);
 	else
 		r = launcher_enqueue_steps(launcher, batch->rows, batch->steps, head->stream, error);
+	if (!r)
+		r = staging_collect(&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
 	if (r)

@@ -3,59 +3,82 @@
 
 #include "block_state.cuh"
 
-template <int N>
-DEVICE void produce(const CUtensorMap *w2, const draft_head &head, const block_plan &plan, const tile_schedule &schedule,
-	const block_layout<N> &shared, int steps)
+// Gives the L2 that a pinned tile holds back to whoever uses the GPU next: a later load with another priority would not.
+// For a whole warp.
+DEVICE void release_tile(const draft_head &head, int tile)
 {
+	const uint64_t row_bytes = (uint64_t)head.rank * 2, begin = tile * TILE_IDS * row_bytes;
+	const uint64_t end = min(begin + TILE_IDS * row_bytes, head.vocab * row_bytes);
+	for (uint64_t line = begin + threadIdx.x % 32 * 128; line < end; line += 32 * 128)
+		release_line((const char *)head.w2 + line);
+}
+
+// One warp feeds all tiles of all steps; its first lane asks for them.
+template <int N> struct producer {
 	using shape = block_shape<N>;
-	block_state<N> &state = *shared.state;
+
+	const CUtensorMap *w2;
+	const draft_head &head;
+	const block_plan &plan;
+	const tile_schedule &schedule;
+	const block_layout<N> &shared;
+	const int steps;
 	const int parts = stages_a_tile(head.rank, shape::stage_chunks);
-	const uint64_t first = policy_evict_first(), last = policy_evict_last();
+	const uint64_t evict_first = policy_evict_first(), evict_last = policy_evict_last();
 	int stage = 0, lap = 0;
-	for (int step = 0; step < steps; step++) {
-		for (int item = 0; item < schedule.items; item++) {
-			const int id = schedule.tile(step, item) * TILE_IDS;
-			if (schedule.is_resident(item)) {
-				if (step != 0)
-					continue;
-				const int i = item - schedule.resident_at;
-				const uint32_t loaded = shared_address(&state.loaded[i]);
-				barrier_expect_bytes(loaded, parts * shape::stage_bytes);
-				for (int part = 0; part < parts; part++)
-					copy_box(shared_address(shared.resident) + (i * parts + part) * shape::stage_bytes,
-						w2, loaded, id, part * shape::stage_chunks, first);
-				continue;
-			}
-			const bool keep = step + 1 < steps && schedule.is_pinned(schedule.stream_index(step, item));
-			for (int part = 0; part < parts; part++) {
-				const uint32_t full = shared_address(&state.full[stage]);
-				barrier_wait(shared_address(&state.empty[stage]), ~lap & 1);
-				barrier_expect_bytes(full, shape::stage_bytes);
-				copy_box(shared_address(shared.ring) + stage * shape::stage_bytes, w2, full, id,
-					part * shape::stage_chunks, keep ? last : first);
-				if (++stage == plan.stages) {
-					stage = 0;
-					lap++;
-				}
+
+	DEVICE void load_resident(int i, int tile) const
+	{
+		const uint32_t loaded = shared_address(&shared.state->loaded[i]);
+		barrier_expect_bytes(loaded, parts * shape::stage_bytes);
+		for (int part = 0; part < parts; part++)
+			copy_box(shared_address(shared.resident) + (i * parts + part) * shape::stage_bytes, w2, loaded,
+				tile * TILE_IDS, part * shape::stage_chunks, evict_first);
+	}
+
+	DEVICE void stream(int tile, uint64_t policy)
+	{
+		for (int part = 0; part < parts; part++) {
+			const uint32_t full = shared_address(&shared.state->full[stage]);
+			barrier_wait(shared_address(&shared.state->empty[stage]), ~lap & 1);
+			barrier_expect_bytes(full, shape::stage_bytes);
+			copy_box(shared_address(shared.ring) + stage * shape::stage_bytes, w2, full, tile * TILE_IDS,
+				part * shape::stage_chunks, policy);
+			if (++stage == plan.stages) {
+				stage = 0;
+				lap++;
 			}
 		}
 	}
-}
 
-// Gives the L2 that pinned tiles hold back to whoever uses the GPU next: a later load with another priority would not. A
-// warp calls it when all loads have been issued.
-DEVICE void release_pinned(const draft_head &head, const tile_schedule &schedule)
-{
-	const uint64_t row_bytes = (uint64_t)head.rank * 2, end = head.vocab * row_bytes;
-	for (int index = 0; index < schedule.streamed; index++) {
-		if (!schedule.is_pinned(index))
-			continue;
-		const uint64_t tile = (uint64_t)(index * schedule.grid + schedule.cta) * TILE_IDS * row_bytes;
-		const uint64_t tile_end = min(tile + TILE_IDS * row_bytes, end);
-		for (uint64_t line = tile + threadIdx.x % 32 * 128; line < tile_end; line += 32 * 128)
-			release_line((const char *)head.w2 + line);
+	DEVICE void run()
+	{
+		const bool asks = threadIdx.x % 32 == 0;
+		for (int step = 0; step < steps; step++) {
+			const bool last = step + 1 == steps;
+			int pinned_before = -1; // a tile; by the next one it has been read
+			for (int item = 0; item < schedule.items; item++) {
+				const int tile = schedule.tile(step, item);
+				if (schedule.is_resident(item)) {
+					if (step == 0 && asks)
+						load_resident(item - schedule.resident_at, tile);
+					continue;
+				}
+				const bool pinned = schedule.is_pinned(schedule.stream_index(step, item));
+				if (asks)
+					stream(tile, pinned && !last ? evict_last : evict_first);
+				__syncwarp();
+				if (!last || step == 0 || !pinned) // with one step nothing was pinned
+					continue;
+				if (pinned_before >= 0)
+					release_tile(head, pinned_before);
+				pinned_before = tile;
+			}
+			if (pinned_before >= 0)
+				release_tile(head, pinned_before);
+		}
 	}
-}
+};
 
 template <int N>
 DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*anywhere)[EXCHANGE_ROWS_MAX], int rows,

@@ -1,7 +1,7 @@
 // The block form: all steps of a pass of up to 64 rows in one cooperative launch, one block of threads a
 // multiprocessor. In each,
 //
-//   a producer thread  streams tiles of w2 into a ring in shared memory, in the order of the schedule, over the steps'
+//   a producer warp    streams tiles of w2 into a ring in shared memory, in the order of the schedule, over the steps'
 //                      borders: the ring is full again when the next step starts;
 //   consumer groups    of four warps take the tiles in turn: matrix product with the rows' embeddings (64 ids x N
 //                      rows, k ascending: NUMERICS section 3), bias, base, draft logit, the pruning test;
@@ -83,11 +83,7 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1)
 	if (threadIdx.x >= shape::consumers + 32) {
 		evaluate<N>(head, state, x.hints, rows, steps, first_number);
 	} else if (threadIdx.x >= shape::consumers) {
-		if (threadIdx.x == shape::consumers)
-			produce<N>(&w2, head, plan, schedule, shared, steps);
-		__syncwarp();
-		if (steps > 1) // else nothing was pinned
-			release_pinned(head, schedule);
+		producer<N>{&w2, head, plan, schedule, shared, steps}.run();
 	} else {
 		clear_shared<N>(shared, head.rank);
 		load_rows<N>(state, batch);

@@ -21,8 +21,8 @@ enum cuda_form {
 	CUDA_FORM_STEP,	 /* one launch a step: for GPUs that are shared */
 };
 
-/* Memory that base and draft logits may lie in, besides plain host memory (which is staged). Owned by the caller,
- * outlives the heads that look into it. */
+/* Memory that base and draft logits may lie in, besides plain host memory (which is copied twice): device memory, used
+ * in place, and pinned host memory, copied once. Owned by the caller, outlives the heads that look into it. */
 struct cuda_memory;
 
 struct cuda_options {
@@ -66,7 +66,7 @@ int cuda_head_replay(struct cuda_head *head, unsigned count, float *ret_us, stru
 int cuda_memory_new(const char *devices, struct cuda_memory **ret, struct error_text *error);
 /* Unpins what is left. NULL is fine. */
 void cuda_memory_free(struct cuda_memory *memory);
-/* Pins [address, address + bytes) of this process, so that the GPU reads and writes it in place. */
+/* Pins [address, address + bytes) of this process, so that the GPU's copy engines read and write it. */
 int cuda_memory_add_host(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
 /* Notes device memory that the caller has allocated or mapped. */
 int cuda_memory_add_device(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);

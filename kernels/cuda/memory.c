@@ -10,8 +10,7 @@
 
 struct range {
 	uintptr_t begin, end;
-	uint64_t device; /* of begin */
-	bool pinned;	 /* by us */
+	enum memory_kind kind; /* pinned: by us */
 };
 
 struct cuda_memory {
@@ -37,7 +36,7 @@ void cuda_memory_free(struct cuda_memory *memory)
 	if (!memory)
 		return;
 	for (size_t i = 0; i < memory->count; i++)
-		if (memory->ranges[i].pinned)
+		if (memory->ranges[i].kind == MEMORY_PINNED)
 			cudaHostUnregister((void *)memory->ranges[i].begin);
 	free(memory->ranges);
 	free(memory);
@@ -89,28 +88,19 @@ static void insert(struct cuda_memory *memory, struct range range)
 
 int cuda_memory_add_host(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
-	void *device = NULL;
 	int r = check_range(memory, address, bytes, error);
-	if (r)
-		return r;
-	r = CUDA_CALL(error, cudaHostRegister(address, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable));
-	if (r)
-		return r;
-	r = CUDA_CALL(error, cudaHostGetDevicePointer(&device, address, 0));
-	if (r) {
-		cudaHostUnregister(address);
-		return r;
-	}
-	insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes, (uint64_t)device, true});
-	return 0;
+	if (!r)
+		r = CUDA_CALL(error, cudaHostRegister(address, bytes, cudaHostRegisterPortable));
+	if (!r)
+		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes, MEMORY_PINNED});
+	return r;
 }
 
 int cuda_memory_add_device(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
 	const int r = check_range(memory, address, bytes, error);
 	if (!r)
-		insert(memory,
-			(struct range){(uintptr_t)address, (uintptr_t)address + bytes, (uint64_t)address, false});
+		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes, MEMORY_DEVICE});
 	return r;
 }
 
@@ -119,25 +109,24 @@ void cuda_memory_remove(struct cuda_memory *memory, const void *address)
 	const size_t at = position_of(memory, (uintptr_t)address);
 	if (at == memory->count || memory->ranges[at].begin != (uintptr_t)address)
 		return;
-	if (memory->ranges[at].pinned)
+	if (memory->ranges[at].kind == MEMORY_PINNED)
 		cudaHostUnregister((void *)memory->ranges[at].begin);
 	memory->count--;
 	memmove(memory->ranges + at, memory->ranges + at + 1, (memory->count - at) * sizeof(*memory->ranges));
 }
 
-bool cuda_memory_find(const struct cuda_memory *memory, const void *address, uint64_t bytes, uint64_t *ret_device)
+enum memory_kind cuda_memory_kind(const struct cuda_memory *memory, const void *address, uint64_t bytes)
 {
 	const uintptr_t begin = (uintptr_t)address;
 	if (!memory)
-		return false;
+		return MEMORY_PLAIN;
 	const size_t at = position_of(memory, begin);
 	if (at == memory->count)
-		return false;
+		return MEMORY_PLAIN;
 	const struct range *range = &memory->ranges[at];
 	if (begin < range->begin || bytes > range->end - begin)
-		return false;
-	*ret_device = range->device + (begin - range->begin);
-	return true;
+		return MEMORY_PLAIN;
+	return range->kind;
 }
 
 size_t arena_rounded(size_t bytes)
@@ -147,36 +136,34 @@ size_t arena_rounded(size_t bytes)
 
 int arena_reset(struct arena *arena, size_t size, struct error_text *error)
 {
+	void *memory = NULL;
 	arena->used = 0;
 	if (size <= arena->size)
 		return 0;
 	arena_done(arena);
-	/* Half as much again, so that slowly growing batches do not each allocate. */
-	size += size / 2;
-	int r = CUDA_CALL(error, cudaHostAlloc((void **)&arena->host, size, cudaHostAllocMapped));
+	size += size / 2; /* so that slowly growing batches do not each allocate */
+	const int r = arena->kind == MEMORY_DEVICE ? CUDA_CALL(error, cudaMalloc(&memory, size))
+						   : CUDA_CALL(error, cudaMallocHost(&memory, size));
 	if (r)
 		return r;
-	void *device = NULL;
-	r = CUDA_CALL(error, cudaHostGetDevicePointer(&device, arena->host, 0));
-	if (r) {
-		arena_done(arena);
-		return r;
-	}
-	arena->device = (uint64_t)device;
+	arena->memory = memory;
 	arena->size = size;
 	return 0;
 }
 
-size_t arena_take(struct arena *arena, size_t bytes)
+void *arena_take(struct arena *arena, size_t bytes)
 {
-	const size_t offset = arena->used;
+	char *at = arena->memory + arena->used;
 	arena->used += arena_rounded(bytes);
-	return offset;
+	return at;
 }
 
 void arena_done(struct arena *arena)
 {
-	if (arena->host)
-		cudaFreeHost(arena->host);
-	*arena = (struct arena){0};
+	if (arena->memory && arena->kind == MEMORY_DEVICE)
+		cudaFree(arena->memory);
+	else if (arena->memory)
+		cudaFreeHost(arena->memory);
+	arena->memory = NULL;
+	arena->size = arena->used = 0;
 }

@@ -1,6 +1,22 @@
 #include "staging.h"
 
+#include "device.h"
+
 #include <string.h>
+
+#define PITCH_MAX 0x7FFFFFFFu /* of a two-dimensional copy */
+
+void staging_init(struct staging *s, const struct cuda_memory *memory)
+{
+	*s = (struct staging){
+		.memory = memory,
+		.base.kind = MEMORY_DEVICE,
+		.logits.kind = MEMORY_DEVICE,
+		.pinned_base.kind = MEMORY_PINNED,
+		.pinned_logits.kind = MEMORY_PINNED,
+		.trace.kind = MEMORY_PINNED,
+	};
+}
 
 /* From a row's first byte to behind its last. */
 static uint64_t extent(uint64_t stride, uint32_t steps, uint32_t vocab)
@@ -13,104 +29,161 @@ static bool wants_logits(const struct markov_batch *batch, uint32_t row)
 	return batch->slots[row] >= 0 && batch->logits && batch->logits[row];
 }
 
-static bool find_base(const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab,
-	uint64_t *ret)
+static enum memory_kind base_kind(const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
 {
-	return cuda_memory_find(s->memory, batch->base[row],
-		extent(batch->base_strides[row], batch->steps, vocab), ret);
+	return cuda_memory_kind(s->memory, batch->base[row], extent(batch->base_strides[row], batch->steps, vocab));
 }
 
-static bool find_logits(const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab,
-	uint64_t *ret)
+static enum memory_kind logits_kind(const struct staging *s, const struct markov_batch *batch, uint32_t row,
+	uint32_t vocab)
 {
-	return cuda_memory_find(s->memory, batch->logits[row],
-		extent(batch->logits_strides[row], batch->steps, vocab), ret);
+	return cuda_memory_kind(s->memory, batch->logits[row],
+		extent(batch->logits_strides[row], batch->steps, vocab));
 }
 
-/* Room for every row that may have to be staged. */
+static size_t trace_bytes(const struct markov_batch *batch, uint32_t vocab, size_t size, const void *wanted)
+{
+	return wanted ? arena_rounded((size_t)batch->rows * batch->steps * vocab * size) : 0;
+}
+
+/* Room for every row that has to be copied. */
 static int make_room(struct staging *s, const struct markov_batch *batch, uint32_t vocab, struct error_text *error)
 {
-	uint64_t unused;
-	size_t base_rows = 0, logits_rows = 0;
+	size_t base[3] = {0}, logits[3] = {0}; /* rows by kind */
 	for (uint32_t row = 0; row < batch->rows; row++) {
-		base_rows += !find_base(s, batch, row, vocab, &unused);
-		logits_rows += wants_logits(batch, row) && !find_logits(s, batch, row, vocab, &unused);
+		base[base_kind(s, batch, row, vocab)]++;
+		if (wants_logits(batch, row))
+			logits[logits_kind(s, batch, row, vocab)]++;
 	}
 	/* Steps start at multiples of 16 bytes, so that odd vocabularies too are read in whole pieces. */
-	s->step_bytes = ((uint64_t)vocab * 2 + 15) & ~15ull;
-	const size_t row_bytes = arena_rounded(s->step_bytes * batch->steps);
-	int r = arena_reset(&s->base, base_rows * row_bytes, error);
+	s->step_bytes = ((size_t)vocab * 2 + 15) & ~(size_t)15;
+	s->row_bytes = arena_rounded(s->step_bytes * batch->steps);
+	int r = arena_reset(&s->base, (base[MEMORY_PLAIN] + base[MEMORY_PINNED]) * s->row_bytes, error);
 	if (!r)
-		r = arena_reset(&s->logits, logits_rows * row_bytes, error);
-	const uint64_t values = (uint64_t)batch->rows * batch->steps * vocab;
+		r = arena_reset(&s->pinned_base, base[MEMORY_PLAIN] * s->row_bytes, error);
+	if (!r)
+		r = arena_reset(&s->logits, (logits[MEMORY_PLAIN] + logits[MEMORY_PINNED]) * s->row_bytes, error);
+	if (!r)
+		r = arena_reset(&s->pinned_logits, logits[MEMORY_PLAIN] * s->row_bytes, error);
 	if (!r)
 		r = arena_reset(&s->trace,
-			(batch->trace_bias ? arena_rounded(values * sizeof(*batch->trace_bias)) : 0) +
-				(batch->trace_values ? arena_rounded(values * sizeof(*batch->trace_values)) : 0),
+			trace_bytes(batch, vocab, sizeof(*batch->trace_bias), batch->trace_bias) +
+				trace_bytes(batch, vocab, sizeof(*batch->trace_values), batch->trace_values),
 			error);
 	return r;
 }
 
+/* A row's steps, one copy if the strides allow it. */
+static int copy_steps(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint32_t steps, size_t width,
+	enum cudaMemcpyKind kind, cudaStream_t stream, struct error_text *error)
+{
+	int r = 0;
+	if (to_stride >= width && from_stride >= width && to_stride <= PITCH_MAX && from_stride <= PITCH_MAX)
+		return CUDA_CALL(error, cudaMemcpy2DAsync(to, to_stride, from, from_stride, width, steps, kind, stream));
+	for (uint32_t step = 0; !r && step < steps; step++)
+		r = CUDA_CALL(error,
+			cudaMemcpyAsync((char *)to + step * to_stride, (const char *)from + step * from_stride, width, kind,
+				stream));
+	return r;
+}
+
+static int send_base(struct staging *s, const struct markov_batch *batch, uint32_t i, uint32_t vocab,
+	struct draft_row *row, cudaStream_t stream, struct error_text *error)
+{
+	const enum memory_kind kind = base_kind(s, batch, i, vocab);
+	const size_t width = (size_t)vocab * 2;
+	const char *from = batch->base[i];
+	uint64_t stride = batch->base_strides[i];
+	if (kind == MEMORY_DEVICE) {
+		row->base = (uint64_t)from;
+		row->base_stride = stride;
+		return 0;
+	}
+	void *to = arena_take(&s->base, s->row_bytes);
+	if (kind == MEMORY_PLAIN) {
+		char *pinned = arena_take(&s->pinned_base, s->row_bytes);
+		for (uint32_t step = 0; step < batch->steps; step++)
+			memcpy(pinned + step * s->step_bytes, from + step * stride, width);
+		from = pinned;
+		stride = s->step_bytes;
+	}
+	row->base = (uint64_t)to;
+	row->base_stride = s->step_bytes;
+	return copy_steps(to, s->step_bytes, from, stride, batch->steps, width, cudaMemcpyHostToDevice, stream, error);
+}
+
 int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t vocab, struct draft_columns *columns,
-	struct error_text *error)
+	cudaStream_t stream, struct error_text *error)
 {
 	struct draft_row *rows = (struct draft_row *)(columns + 1);
-	const int r = make_room(s, batch, vocab, error);
-	if (r)
-		return r;
-	const size_t row_bytes = s->step_bytes * batch->steps;
-	for (uint32_t i = 0; i < batch->rows; i++) {
+	int r = make_room(s, batch, vocab, error);
+	for (uint32_t i = 0; !r && i < batch->rows; i++) {
 		const bool padding = batch->slots[i] < 0;
 		struct draft_row row = {
-			.base_stride = batch->base_strides[i],
 			.position = batch->positions[i],
 			.seed = padding ? 0 : batch->seeds[i],
 			.anchor = batch->anchors[i],
 			.temperature = padding ? 0.0f : batch->temperatures[i],
 		};
-		if (!find_base(s, batch, i, vocab, &row.base)) {
-			const size_t offset = arena_take(&s->base, row_bytes);
-			for (uint32_t step = 0; step < batch->steps; step++)
-				memcpy(s->base.host + offset + step * s->step_bytes,
-					(const char *)batch->base[i] + step * batch->base_strides[i], (size_t)vocab * 2);
-			row.base = s->base.device + offset;
-			row.base_stride = s->step_bytes;
-		}
 		if (wants_logits(batch, i)) {
-			row.logits_stride = batch->logits_strides[i];
-			if (!find_logits(s, batch, i, vocab, &row.logits)) {
-				row.logits = s->logits.device + arena_take(&s->logits, row_bytes);
-				row.logits_stride = s->step_bytes;
-			}
+			const bool in_place = logits_kind(s, batch, i, vocab) == MEMORY_DEVICE;
+			row.logits = (uint64_t)(in_place ? batch->logits[i] : arena_take(&s->logits, s->row_bytes));
+			row.logits_stride = in_place ? batch->logits_strides[i] : s->step_bytes;
 		}
+		r = send_base(s, batch, i, vocab, &row, stream, error);
 		rows[i] = row;
 	}
-	const size_t values = (size_t)batch->rows * batch->steps * vocab;
+	if (r)
+		return r;
 	columns->trace_bias =
-		batch->trace_bias ? s->trace.device + arena_take(&s->trace, values * sizeof(*batch->trace_bias)) : 0;
+		batch->trace_bias
+			? (uint64_t)arena_take(&s->trace,
+				  trace_bytes(batch, vocab, sizeof(*batch->trace_bias), batch->trace_bias))
+			: 0;
 	columns->trace_values =
-		batch->trace_values ? s->trace.device + arena_take(&s->trace, values * sizeof(*batch->trace_values)) : 0;
+		batch->trace_values
+			? (uint64_t)arena_take(&s->trace,
+				  trace_bytes(batch, vocab, sizeof(*batch->trace_values), batch->trace_values))
+			: 0;
 	return 0;
+}
+
+int staging_collect(struct staging *s, const struct markov_batch *batch, uint32_t vocab,
+	const struct draft_columns *columns, cudaStream_t stream, struct error_text *error)
+{
+	const struct draft_row *rows = (const struct draft_row *)(columns + 1);
+	int r = 0;
+	for (uint32_t i = 0; !r && i < batch->rows; i++) {
+		if (!wants_logits(batch, i))
+			continue;
+		const enum memory_kind kind = logits_kind(s, batch, i, vocab);
+		if (kind == MEMORY_DEVICE)
+			continue;
+		const bool plain = kind == MEMORY_PLAIN;
+		r = copy_steps(plain ? arena_take(&s->pinned_logits, s->row_bytes) : batch->logits[i],
+			plain ? s->step_bytes : batch->logits_strides[i], (const void *)rows[i].logits, s->step_bytes,
+			batch->steps, (size_t)vocab * 2, cudaMemcpyDeviceToHost, stream, error);
+	}
+	return r;
 }
 
 void staging_receive(struct staging *s, const struct markov_batch *batch, uint32_t vocab)
 {
-	/* In the order in which staging_send() took the room. */
-	uint64_t unused;
-	const char *from = s->logits.host;
+	/* In the order in which staging_collect() took the room. */
+	const char *from = s->pinned_logits.memory;
 	for (uint32_t row = 0; row < batch->rows; row++) {
-		if (!wants_logits(batch, row) || find_logits(s, batch, row, vocab, &unused))
+		if (!wants_logits(batch, row) || logits_kind(s, batch, row, vocab) != MEMORY_PLAIN)
 			continue;
 		for (uint32_t step = 0; step < batch->steps; step++)
 			memcpy((char *)batch->logits[row] + step * batch->logits_strides[row], from + step * s->step_bytes,
 				(size_t)vocab * 2);
-		from += arena_rounded(s->step_bytes * batch->steps);
+		from += s->row_bytes;
 	}
 	const size_t values = (size_t)batch->rows * batch->steps * vocab;
-	const char *trace = s->trace.host;
+	const char *trace = s->trace.memory;
 	if (batch->trace_bias) {
 		memcpy(batch->trace_bias, trace, values * sizeof(*batch->trace_bias));
-		trace += arena_rounded(values * sizeof(*batch->trace_bias));
+		trace += trace_bytes(batch, vocab, sizeof(*batch->trace_bias), batch->trace_bias);
 	}
 	if (batch->trace_values)
 		memcpy(batch->trace_values, trace, values * sizeof(*batch->trace_values));
@@ -120,5 +193,7 @@ void staging_done(struct staging *s)
 {
 	arena_done(&s->base);
 	arena_done(&s->logits);
+	arena_done(&s->pinned_base);
+	arena_done(&s->pinned_logits);
 	arena_done(&s->trace);
 }

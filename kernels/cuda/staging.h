@@ -1,22 +1,32 @@
-/* From a batch to the columns of a launch, and back: which rows are used in place and which pass through pinned memory.
- * Owned by the head; between staging_send() and staging_receive() the batch must stay as it is. */
+/* From a batch to the columns of a launch, and back: rows in device memory are used in place, others are copied there
+ * and back, since kernels that read host memory in small pieces get a fifth of what the copy engines do. Owned by the
+ * head; from staging_send() to staging_receive() the batch must stay as it is. */
 #ifndef KERNELS_CUDA_STAGING_H
 #define KERNELS_CUDA_STAGING_H
 
 #include "columns.h"
 #include "memory.h"
 
+#include <cuda_runtime_api.h>
+
 struct staging {
 	const struct cuda_memory *memory; /* or NULL: nothing is used in place */
-	struct arena base, logits, trace;
-	uint64_t step_bytes; /* from step to step of a staged row */
+	struct arena base, logits;	  /* on the device */
+	struct arena pinned_base, pinned_logits, trace;
+	size_t step_bytes, row_bytes; /* of a copied row */
 };
 
-/* Fills the columns' rows and trace addresses. */
-int staging_send(struct staging *staging, const struct markov_batch *batch, uint32_t vocab,
-	struct draft_columns *columns, struct error_text *error);
+void staging_init(struct staging *staging, const struct cuda_memory *memory);
 
-/* Copies out what was staged, when the launch is over. */
+/* Fills the columns' rows and trace addresses, and puts the copies of base logits on the stream. */
+int staging_send(struct staging *staging, const struct markov_batch *batch, uint32_t vocab,
+	struct draft_columns *columns, cudaStream_t stream, struct error_text *error);
+
+/* Puts the copies of draft logits on the stream, behind the kernels. */
+int staging_collect(struct staging *staging, const struct markov_batch *batch, uint32_t vocab,
+	const struct draft_columns *columns, cudaStream_t stream, struct error_text *error);
+
+/* Copies out what came to pinned memory, when the launch is over. */
 void staging_receive(struct staging *staging, const struct markov_batch *batch, uint32_t vocab);
 
 void staging_done(struct staging *staging);

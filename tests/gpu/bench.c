@@ -119,7 +119,7 @@ static void line(const struct checkpoint *checkpoint, const struct cuda_options 
 	cuda_head_close(head);
 }
 
-/* Base and draft logits in pinned host memory, which the kernels read and write in place. */
+/* Base and draft logits in pinned host memory: copied within the launch, so only the host's clock sees them. */
 static void host_line(const struct checkpoint *checkpoint, struct cuda_options options, struct workload *w,
 	struct cuda_memory *memory, const char *shape)
 {
@@ -133,10 +133,10 @@ static void host_line(const struct checkpoint *checkpoint, struct cuda_options o
 		w->base_of[r] = (char *)w->c.base + r * STEPS * step;
 		w->logits_of[r] = (char *)w->c.logits + r * STEPS * step;
 	}
-	line(checkpoint, &options, w, shape, "  base and logits in host memory", false);
+	line(checkpoint, &options, w, shape, "  base and logits in host memory", true);
 	for (uint32_t r = 0; r < ROWS; r++)
 		w->logits_of[r] = NULL;
-	line(checkpoint, &options, w, shape, "  base in host memory, no logits", false);
+	line(checkpoint, &options, w, shape, "  base in host memory, no logits", true);
 	cuda_memory_remove(memory, w->c.base);
 	cuda_memory_remove(memory, w->c.logits);
 	*w = device;
