@@ -1,6 +1,7 @@
-/* Open, launch, wait, close. A launch fills the columns, starts the graph of its draft length and bucket, and marks its
- * end with an event; a wait looks for that event until a bound. Whatever goes wrong on the device ends the head: the
- * context may be lost, and a launch that hangs cannot be called back. */
+/* Open, launch, wait, close. A launch fills the columns, starts the graph of its draft length and
+ * bucket, and marks its end with an event; a wait looks for that event until a bound. Whatever goes
+ * wrong on the device ends the head: the context may be lost, and a launch that hangs cannot be
+ * called back. */
 #include "cuda_backend.h"
 
 #include "graphs.h"
@@ -12,13 +13,13 @@
 #include <string.h>
 #include <time.h>
 
-#define WAIT_BOUND_US	10000000u
+#define WAIT_BOUND_US   10000000u
 #define GRAPH_BYTES_MAX (1ull << 30)
-#define NAP_NS		20000 /* between looks of a wait that sleeps */
+#define NAP_NS          20000 /* between looks of a wait that sleeps */
 
-/* Passes after which the lower half of the exchange's numbers (DRAFT_STEPS_MAX a pass) wraps, and where a head starts:
- * close below, so that the wrap is nothing rare. A multiple of SEQUENCE_WRAP is never used: a lower half of 0 is what a
- * cleared exchange holds. */
+/* Passes after which the lower half of the exchange's numbers (DRAFT_STEPS_MAX a pass) wraps, and
+ * where a head starts: close below, so that the wrap is nothing rare. A multiple of SEQUENCE_WRAP
+ * is never used: a lower half of 0 is what a cleared exchange holds. */
 #define SEQUENCE_WRAP  ((1ull << 32) / DRAFT_STEPS_MAX)
 #define SEQUENCE_FIRST (SEQUENCE_WRAP - 256)
 
@@ -38,7 +39,7 @@ struct cuda_head {
 	struct staging staging;
 	uint64_t sequence;
 	const struct markov_batch *batch; /* under way, or NULL */
-	bool replayable;		  /* the columns are those of a launch through a graph */
+	bool replayable;                  /* the columns are those of a launch through a graph */
 	bool lost;
 };
 
@@ -75,7 +76,8 @@ static int zeroed(void **ret, size_t bytes, struct error_text *error)
 static int pinned(void **ret, size_t bytes, struct error_text *error)
 {
 	void *memory = NULL;
-	const int r = CUDA_CALL(error, cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+	const int r = CUDA_CALL(
+		error, cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
 	if (r)
 		return r;
 	memset(memory, 0, bytes);
@@ -107,7 +109,8 @@ static int allocate(struct cuda_head *head, struct error_text *error)
 	return r;
 }
 
-static void describe(struct cuda_head *head, const struct checkpoint *checkpoint, const char *why_not)
+static void describe(
+	struct cuda_head *head, const struct checkpoint *checkpoint, const char *why_not)
 {
 	struct markov_facts *f = &head->facts;
 	f->backend = "cuda";
@@ -132,22 +135,25 @@ static void describe(struct cuda_head *head, const struct checkpoint *checkpoint
 	}
 }
 
-static int open_head(struct cuda_head *head, const struct markov_options *options, const struct checkpoint *checkpoint,
-	void (*progress)(void *user, const char *what, double done), void *user, struct error_text *error)
+static int open_head(struct cuda_head *head, const struct markov_options *options,
+	const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct error_text *error)
 {
 	struct launcher *launcher = &head->launcher;
 	const char *why_not = NULL;
 	int r;
 
 	if (!options->max_rows || options->max_rows > CUDA_ROWS_MAX)
-		return error_text_set(error, EINVAL, "max_rows: %u is not within 1 and %u", options->max_rows,
-			CUDA_ROWS_MAX);
+		return error_text_set(error, EINVAL, "max_rows: %u is not within 1 and %u",
+			options->max_rows, CUDA_ROWS_MAX);
 	if (!options->max_steps || options->max_steps > CUDA_STEPS_MAX)
-		return error_text_set(error, EINVAL, "max_steps: %u is not within 1 and %u", options->max_steps,
-			CUDA_STEPS_MAX);
+		return error_text_set(error, EINVAL, "max_steps: %u is not within 1 and %u",
+			options->max_steps, CUDA_STEPS_MAX);
 	r = cuda_device_choose(options->devices, &head->device, error);
 	if (!r)
-		r = CUDA_CALL(error, cudaStreamCreateWithFlags(&head->stream, cudaStreamNonBlocking));
+		r = CUDA_CALL(
+			error, cudaStreamCreateWithFlags(&head->stream, cudaStreamNonBlocking));
 	if (!r)
 		r = CUDA_CALL(error, cudaEventCreate(&head->begun));
 	if (!r)
@@ -165,14 +171,17 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		.rank = head->tables.rank,
 		.multiplier = checkpoint->multiplier,
 		.soft_cap = checkpoint->soft_cap,
-		.inverse_soft_cap = checkpoint->soft_cap != 0.0f ? 1.0f / checkpoint->soft_cap : 0.0f,
+		.inverse_soft_cap =
+			checkpoint->soft_cap != 0.0f ? 1.0f / checkpoint->soft_cap : 0.0f,
 		.w1 = head->tables.w1,
 		.w2 = head->tables.w2,
-		.spin_bound_ns = head->options.wait_bound_us * 500, /* half of ours, so that it is told first */
+		.spin_bound_ns = head->options.wait_bound_us *
+				 500, /* half of ours, so that it is told first */
 	};
 	r = allocate(head, error);
 	if (!r)
-		r = launcher_prepare(launcher, &head->device, &head->tables, &head->options, &why_not, error);
+		r = launcher_prepare(
+			launcher, &head->device, &head->tables, &head->options, &why_not, error);
 	if (r)
 		return r;
 	head->form = head->options.form;
@@ -183,12 +192,13 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 	staging_init(&head->staging, head->options.memory);
 	head->sequence = SEQUENCE_FIRST;
 	describe(head, checkpoint, why_not);
-	return graph_table_build(&head->graphs, launcher, head->form, head->stream, head->options.graph_bytes_max,
-		progress, user, error);
+	return graph_table_build(&head->graphs, launcher, head->form, head->stream,
+		head->options.graph_bytes_max, progress, user, error);
 }
 
 int cuda_head_open(const struct markov_options *options, const struct cuda_options *tuning,
-	const struct checkpoint *checkpoint, void (*progress)(void *user, const char *what, double done), void *user,
+	const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
 	struct cuda_head **ret, struct error_text *error)
 {
 	struct cuda_head *head = calloc(1, sizeof(*head));
@@ -253,8 +263,9 @@ static int take_sequence(struct cuda_head *head, uint64_t *ret, struct error_tex
 	const uint64_t passes = launcher_passes(head->launcher.columns->rows);
 	const uint64_t place = head->sequence % SEQUENCE_WRAP;
 	if (!place || place + passes > SEQUENCE_WRAP) {
-		const int r = CUDA_CALL(error,
-			cudaMemsetAsync(head->launcher.head.exchange, 0, block_kernel_exchange_bytes(), head->stream));
+		const int r =
+			CUDA_CALL(error, cudaMemsetAsync(head->launcher.head.exchange, 0,
+						 block_kernel_exchange_bytes(), head->stream));
 		if (r)
 			return r;
 		head->sequence += (place ? SEQUENCE_WRAP - place : 0) + 1;
@@ -268,7 +279,9 @@ static int launch_graph(struct cuda_head *head, struct error_text *error)
 {
 	uint64_t sequence;
 	const int r = take_sequence(head, &sequence, error);
-	return r ? r : graph_table_launch(&head->graphs, &head->launcher, sequence, head->stream, error);
+	return r ? r
+		 : graph_table_launch(
+			   &head->graphs, &head->launcher, sequence, head->stream, error);
 }
 
 static int device_lost(struct cuda_head *head)
@@ -278,7 +291,8 @@ static int device_lost(struct cuda_head *head)
 	return -EIO;
 }
 
-int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
+int cuda_head_launch(
+	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
 {
 	const struct launcher *launcher = &head->launcher;
 	struct draft_columns *columns = launcher->columns;
@@ -288,11 +302,13 @@ int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, s
 	if (head->batch)
 		return error_text_set(error, EBUSY, "a batch is under way");
 	if (!batch->rows || batch->rows > launcher->max_rows)
-		return error_text_set(error, EINVAL, "rows: %u is not within 1 and %u", batch->rows, launcher->max_rows);
+		return error_text_set(error, EINVAL, "rows: %u is not within 1 and %u", batch->rows,
+			launcher->max_rows);
 	if (!batch->steps || batch->steps > launcher->max_steps)
-		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u", batch->steps,
-			launcher->max_steps);
-	int r = staging_send(&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
+		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u",
+			batch->steps, launcher->max_steps);
+	int r = staging_send(
+		&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
 	columns->rows = batch->rows;
@@ -302,9 +318,11 @@ int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, s
 	if (head->replayable)
 		r = launch_graph(head, error);
 	else
-		r = launcher_enqueue_steps(launcher, batch->rows, batch->steps, head->stream, error);
+		r = launcher_enqueue_steps(
+			launcher, batch->rows, batch->steps, head->stream, error);
 	if (!r)
-		r = staging_collect(&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
+		r = staging_collect(
+			&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
 	if (r)
@@ -346,18 +364,21 @@ int cuda_head_wait(struct cuda_head *head, struct error_text *error)
 	if (await_event(head, error))
 		return device_lost(head);
 	if (*(volatile uint32_t *)head->launcher.head.status != DRAFT_STATUS_FINE) {
-		error_text_set(error, EIO, "the multiprocessors waited for each other for more than %llu us",
+		error_text_set(error, EIO,
+			"the multiprocessors waited for each other for more than %llu us",
 			(unsigned long long)head->options.wait_bound_us / 2);
 		return device_lost(head);
 	}
-	memcpy(batch->tokens, head->launcher.head.tokens, (size_t)batch->rows * batch->steps * sizeof(*batch->tokens));
+	memcpy(batch->tokens, head->launcher.head.tokens,
+		(size_t)batch->rows * batch->steps * sizeof(*batch->tokens));
 	memcpy(batch->flags, head->launcher.head.flags, batch->rows);
 	staging_receive(&head->staging, batch, head->launcher.head.vocab);
 	head->batch = NULL;
 	return 0;
 }
 
-int cuda_head_replay(struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error)
+int cuda_head_replay(
+	struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error)
 {
 	if (head->lost || head->batch || !head->replayable)
 		return error_text_set(error, EINVAL, "there is no finished launch to replay");

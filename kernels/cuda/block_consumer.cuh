@@ -1,10 +1,11 @@
 // What a consumer group does with its tiles, and what all of them do at the end of a step.
 #pragma once
 
-#include "block_state.cuh"
+#include "block_mover.cuh"
 
 template <int N> struct consumer {
 	using shape = block_shape<N>;
+	static constexpr int WARPS = shape::consumers / 32;
 
 	const draft_head &head;
 	const block_plan &plan;
@@ -15,30 +16,28 @@ template <int N> struct consumer {
 	const int rows, steps;
 	const uint64_t first_number; // of step 0's packets
 	const int parts;
-	const int group, warp, lane;	 // warp of the group
-	const uint64_t evict_first, evict_normal;
-	const uint32_t base_address; // this group's base logits
-	char *const base_bytes;
+	const int group, warp, lane; // warp of the group
+	const uint64_t evict_normal = policy_evict_normal();
+	const logits_mover<N> mover;
 	int taken = 0; // tiles that this group has taken, over all steps
 	// Where the ring's next stage of this group is: `place` counts stages over all steps.
 	int place = 0, stage = 0;
 	uint32_t parity = 0;
 
-	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s, const block_layout<N> &l,
-		hint_word (*a)[EXCHANGE_ROWS_MAX], int row_count, int step_count, uint64_t number)
-		: head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a), rows(row_count),
-		  steps(step_count), first_number(number), parts(stages_a_tile(h.rank, shape::stage_chunks)),
-		  group(uniform(threadIdx.x / WARPGROUP)), warp(uniform(threadIdx.x / 32 % 4)), lane(threadIdx.x % 32),
-		  evict_first(policy_evict_first()), evict_normal(policy_evict_normal()),
-		  base_address(shared_address(l.base) + group * shape::base_depth * shape::base_bytes),
-		  base_bytes(l.base + group * shape::base_depth * shape::base_bytes)
+	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s,
+		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX], int row_count,
+		int step_count, uint64_t number)
+	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a),
+	      rows(row_count), steps(step_count), first_number(number),
+	      parts(stages_a_tile(h.rank, shape::stage_chunks)),
+	      group(uniform(threadIdx.x / WARPGROUP)), warp(uniform(threadIdx.x / 32 % 4)),
+	      lane(threadIdx.x % 32), mover{h, s, *l.state, row_count, step_count, warp, lane,
+					      shared_address(l.base) +
+						      group * shape::base_depth * shape::base_bytes,
+					      l.base +
+						      group * shape::base_depth * shape::base_bytes}
 	{
 	}
-
-	// A place in the sequence of items of all steps; a group visits every `warpgroups`-th.
-	struct cursor {
-		int step, item;
-	};
 
 	DEVICE void settle(cursor &at) const
 	{
@@ -54,123 +53,11 @@ template <int N> struct consumer {
 		settle(at);
 	}
 
-	// Base logits of a tile lie as one row of 128 bytes a batch row, its 16-byte pieces swizzled by the row.
-	DEVICE static uint32_t piece_offset(int row, int piece)
-	{
-		return row * 128 + ((piece ^ (row & 7)) << 4);
-	}
-
-	// A warp moves the 16 ids (two pieces) of its part of the matrix product, two lanes a row, 16 rows at a time.
-	static constexpr int MOVES = (N + 15) / 16;
-
-	DEVICE int moved_row(int move) const
-	{
-		return move * 16 + lane / 2;
-	}
-
-	DEVICE int moved_piece() const
-	{
-		return 2 * warp + lane % 2;
-	}
-
-	DEVICE uint32_t moved_offset(int slot, int move) const
-	{
-		return slot * shape::base_bytes + piece_offset(moved_row(move) % N, moved_piece());
-	}
-
-	DEVICE uint32_t moved_address(int slot, int move) const
-	{
-		return base_address + moved_offset(slot, move);
-	}
-
-	DEVICE uint16_t *moved_elements(int slot, int move) const
-	{
-		return (uint16_t *)(base_bytes + moved_offset(slot, move));
-	}
-
-	// How many ids of this lane's piece of a tile there are.
-	DEVICE int piece_ids(uint32_t id) const
-	{
-		return id < head.vocab ? min(8, (int)(head.vocab - id)) : 0;
-	}
-
-	DEVICE void fetch_base(cursor at, int slot) const
-	{
-		if (at.step < steps) {
-			const uint32_t id = schedule.tile(at.step, at.item) * TILE_IDS + moved_piece() * 8;
-			const int count = piece_ids(id);
-			if (state.whole_pieces) {
-				row_place place[MOVES];
-#pragma unroll
-				for (int i = 0; i < MOVES; i++)
-					place[i] = state.base[moved_row(i) % N];
-#pragma unroll
-				for (int i = 0; i < MOVES; i++)
-					if (moved_row(i) < rows)
-						copy_16(moved_address(slot, i), place[i].at(at.step, count ? id : 0), count * 2,
-							evict_first);
-			} else {
-				fetch_elements(at.step, slot, id, count);
-			}
-		}
-		copy_commit();
-	}
-
-	DEVICE void store_logits(cursor at, int slot) const
-	{
-		const uint32_t id = schedule.tile(at.step, at.item) * TILE_IDS + moved_piece() * 8;
-		const int count = piece_ids(id);
-		if (state.whole_pieces && count == 8) {
-			row_place place[MOVES];
-			uint4 piece[MOVES];
-#pragma unroll
-			for (int i = 0; i < MOVES; i++) {
-				place[i] = state.logits[moved_row(i) % N];
-				piece[i] = load_shared_16(moved_address(slot, i));
-			}
-#pragma unroll
-			for (int i = 0; i < MOVES; i++)
-				if (moved_row(i) < rows && place[i].address)
-					store_16(place[i].at(at.step, id), piece[i], evict_first);
-		} else {
-			store_elements(at.step, slot, id, count);
-		}
-	}
-
-	// The same for rows and pieces of which some are not whole. A warp moves its 16 ids of each row by itself, so what
-	// one lane writes here is read by none of another warp.
-	DEVICE void fetch_elements(int step, int slot, uint32_t id, int count) const
-	{
-#pragma unroll 1
-		for (int i = 0; i < MOVES; i++) {
-			if (moved_row(i) >= rows)
-				continue;
-			const uint16_t *from = (const uint16_t *)state.base[moved_row(i)].at(step, id);
-			uint16_t *to = moved_elements(slot, i);
-#pragma unroll 1
-			for (int e = 0; e < 8; e++)
-				to[e] = e < count ? from[e] : 0;
-		}
-	}
-
-	DEVICE void store_elements(int step, int slot, uint32_t id, int count) const
-	{
-#pragma unroll 1
-		for (int i = 0; i < MOVES; i++) {
-			if (moved_row(i) >= rows || !state.logits[moved_row(i)].address)
-				continue;
-			uint16_t *to = (uint16_t *)state.logits[moved_row(i)].at(step, id);
-			const uint16_t *from = moved_elements(slot, i);
-#pragma unroll 1
-			for (int e = 0; e < count; e++)
-				to[e] = from[e];
-		}
-	}
-
 	DEVICE void pass_turn() const
 	{
 		if (lane == 0)
-			barrier_arrive(shared_address(&state.turn[group + 1 == shape::warpgroups ? 0 : group + 1]));
+			barrier_arrive(shared_address(
+				&state.turn[group + 1 == shape::warpgroups ? 0 : group + 1]));
 	}
 
 	DEVICE void move_in_ring(int to)
@@ -186,25 +73,28 @@ template <int N> struct consumer {
 	DEVICE void multiply_part(uint32_t tile, int part, float (&sum)[N / 8][4]) const
 	{
 		const uint32_t a = matrix_descriptor(tile);
-		const uint32_t b =
-			matrix_descriptor(shared_address(shared.embeddings) + part * shape::stage_chunks * N * 128);
+		const uint32_t b = matrix_descriptor(
+			shared_address(shared.embeddings) + part * shape::stage_chunks * N * 128);
 		matrix_fence();
 #pragma unroll
 		for (int chunk = 0; chunk < shape::stage_chunks; chunk++)
 #pragma unroll
 			for (int k = 0; k < 4; k++)
 				matrix_product<N>(sum, a + (chunk * CHUNK_BYTES + k * 32) / 16,
-					b + (chunk * N * 128 + k * 32) / 16, (part | chunk | k) != 0);
+					b + (chunk * N * 128 + k * 32) / 16,
+					(part | chunk | k) != 0);
 		matrix_commit();
 		matrix_wait();
 	}
 
-	// The tile's products with all rows. Waiting for a stage by parity is only right when no group is two laps behind,
-	// so a group looks at the ring only when the one before it has its stages.
+	// The tile's products with all rows. Waiting for a stage by parity is only right when no
+	// group is two laps behind, so a group looks at the ring only when the one before it has
+	// its stages.
 	DEVICE void multiply(cursor at, float (&sum)[N / 8][4])
 	{
 		if (taken || group)
-			barrier_wait(shared_address(&state.turn[group]), (group ? taken : taken + 1) & 1);
+			barrier_wait(shared_address(&state.turn[group]),
+				(group ? taken : taken + 1) & 1);
 		__syncwarp();
 		taken++;
 		if (schedule.is_resident(at.item)) {
@@ -212,17 +102,21 @@ template <int N> struct consumer {
 			pass_turn();
 			barrier_wait(shared_address(&state.loaded[i]), 0);
 			for (int part = 0; part < parts; part++)
-				multiply_part(shared_address(shared.resident) + (i * parts + part) * shape::stage_bytes, part, sum);
+				multiply_part(shared_address(shared.resident) +
+						      (i * parts + part) * shape::stage_bytes,
+					part, sum);
 			return;
 		}
-		const int first = (at.step * schedule.streamed + schedule.stream_place(at.item)) * parts;
+		const int first =
+			(at.step * schedule.streamed + schedule.stream_place(at.item)) * parts;
 		for (int part = 0; part < parts; part++) {
 			move_in_ring(first + part);
 			barrier_wait(shared_address(&state.full[stage]), parity);
 			__syncwarp();
 			if (part + 1 == parts)
 				pass_turn();
-			multiply_part(shared_address(shared.ring) + stage * shape::stage_bytes, part, sum);
+			multiply_part(shared_address(shared.ring) + stage * shape::stage_bytes,
+				part, sum);
 			if (lane == 0)
 				barrier_arrive(shared_address(&state.empty[stage]));
 		}
@@ -233,12 +127,13 @@ template <int N> struct consumer {
 		return tile + piece_offset(r * 8 + (lane & 7), 2 * warp + (lane >> 3 & 1));
 	}
 
-	// Thread (g, t) of a warp, g = lane / 4, t = lane % 4, holds of each eight rows: rows 2t and 2t + 1 of ids g and
-	// g + 8 of the warp's 16. `logits[r][z]` packs the two rows of id g + 8z. The base logits in the tile become draft
-	// logits.
-	DEVICE void finish_logits(const float (&sum)[N / 8][4], int slot, uint32_t (&logits)[N / 8][2]) const
+	// Thread (g, t) of a warp, g = lane / 4, t = lane % 4, holds of each eight rows: rows 2t
+	// and 2t + 1 of ids g and g + 8 of the warp's 16. `logits[r][z]` packs the two rows of id g
+	// + 8z. The base logits in the tile become draft logits.
+	DEVICE void finish_logits(
+		const float (&sum)[N / 8][4], int slot, uint32_t (&logits)[N / 8][2]) const
 	{
-		const uint32_t tile = base_address + slot * shape::base_bytes;
+		const uint32_t tile = mover.base_address + slot * shape::base_bytes;
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
 			const uint32_t address = matrix_address(tile, r);
@@ -246,7 +141,8 @@ template <int N> struct consumer {
 			load_transposed(address, base[0], base[1]);
 #pragma unroll
 			for (int z = 0; z < 2; z++) {
-				const __nv_bfloat162 bias = __floats2bfloat162_rn(sum[r][2 * z], sum[r][2 * z + 1]);
+				const __nv_bfloat162 bias =
+					__floats2bfloat162_rn(sum[r][2 * z], sum[r][2 * z + 1]);
 				logits[r][z] = add_bf16x2(base[z], *(const uint32_t *)&bias);
 			}
 			store_transposed(address, logits[r][0], logits[r][1]);
@@ -254,32 +150,11 @@ template <int N> struct consumer {
 		__syncwarp();
 		if (head.multiplier == 1.0f && head.soft_cap == 0.0f)
 			return;
-		scale_logits(slot);
+		mover.scale(slot);
 		__syncwarp();
 #pragma unroll
 		for (int r = 0; r < N / 8; r++)
 			load_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
-	}
-
-	// Multiplier and soft cap, in shared memory: in registers the code for them would stand once for each value, and
-	// the loop over tiles would outgrow the instruction cache.
-	DEVICE void scale_logits(int slot) const
-	{
-#pragma unroll 1
-		for (int i = 0; i < MOVES; i++) {
-			if (moved_row(i) >= rows)
-				continue;
-			uint32_t *pairs = (uint32_t *)moved_elements(slot, i);
-#pragma unroll 1
-			for (int pair = 0; pair < 4; pair++) {
-				const uint32_t x = pairs[pair];
-				const uint32_t low = scaled_logit(bits_float(x << 16), head.multiplier, head.soft_cap,
-					head.inverse_soft_cap);
-				const uint32_t high = scaled_logit(bits_float(x & 0xFFFF0000u), head.multiplier,
-					head.soft_cap, head.inverse_soft_cap);
-				pairs[pair] = low | high << 16;
-			}
-		}
 	}
 
 	DEVICE static float logit_of(const uint32_t (&logits)[2], int z, int y)
@@ -287,8 +162,10 @@ template <int N> struct consumer {
 		return bits_float(y ? logits[z] & 0xFFFF0000u : logits[z] << 16);
 	}
 
-	// From a step's first tile: values that the rows surely reach, so that few candidates are queued.
-	DEVICE void find_lower_bounds(const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
+	// From a step's first tile: values that the rows surely reach, so that few candidates are
+	// queued.
+	DEVICE void find_lower_bounds(
+		const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
 	{
 		const int t = lane & 3;
 #pragma unroll
@@ -297,7 +174,8 @@ template <int N> struct consumer {
 #pragma unroll
 			for (int y = 0; y < 2; y++) {
 				const row_test test = state.test[r * 8 + 2 * t + y];
-				most[y] = fmaxf(surely_reached(logit_of(logits[r], 0, y), test, ids[0]),
+				most[y] = fmaxf(
+					surely_reached(logit_of(logits[r], 0, y), test, ids[0]),
 					surely_reached(logit_of(logits[r], 1, y), test, ids[1]));
 			}
 #pragma unroll
@@ -326,16 +204,18 @@ template <int N> struct consumer {
 		uint32_t pass = 0;
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
-			const row_test test[2] = {state.test[r * 8 + 2 * t], state.test[r * 8 + 2 * t + 1]};
+			const row_test test[2] = {
+				state.test[r * 8 + 2 * t], state.test[r * 8 + 2 * t + 1]};
 			float reach[4], least[4];
 #pragma unroll
 			for (int x = 0; x < 4; x++) {
 				const int z = x >> 1, y = x & 1;
-				reach[x] = reach_128(fma_ftz(logit_of(logits[r], z, y), test[y].scale, test[y].bound));
+				reach[x] = reach_128(fma_ftz(
+					logit_of(logits[r], z, y), test[y].scale, test[y].bound));
 				least[x] = least_uniform_128(hash_upper(test[y].hash, ids[z]));
 			}
-			if (!(least[0] > reach[0]) || !(least[1] > reach[1]) || !(least[2] > reach[2]) ||
-				!(least[3] > reach[3])) {
+			if (!(least[0] > reach[0]) || !(least[1] > reach[1]) ||
+				!(least[2] > reach[2]) || !(least[3] > reach[3])) {
 #pragma unroll
 				for (int x = 0; x < 4; x++)
 					if (!(least[x] > reach[x]))
@@ -357,13 +237,15 @@ template <int N> struct consumer {
 			return;
 		}
 		const row_test &test = state.test[row];
-		if (test.scale != test.scale && least_uniform_128(hash_upper(test.hash, id_half)) >
+		if (test.scale != test.scale &&
+			least_uniform_128(hash_upper(test.hash, id_half)) >
 				reach_128(fma_ftz(quotient, LOG2_E, test.bound)))
 			return;
 		state.queue.push(id, bits, row);
 	}
 
-	DEVICE void search(cursor at, const char *tile, const uint32_t (&logits)[N / 8][2], bool first) const
+	DEVICE void search(
+		cursor at, const char *tile, const uint32_t (&logits)[N / 8][2], bool first) const
 	{
 		const int g = lane >> 2, t = lane & 3;
 		const uint32_t tile_id = schedule.tile(at.step, at.item) * TILE_IDS;
@@ -372,7 +254,8 @@ template <int N> struct consumer {
 		if (first && tile_id + TILE_IDS <= head.vocab)
 			find_lower_bounds(logits, ids);
 		uint32_t pass = passing(logits, ids);
-		while (__any_sync(~0u, pass != 0)) { // all lanes together: what follows must find the warp whole
+		while (__any_sync(~0u,
+			pass != 0)) { // all lanes together: what follows must find the warp whole
 			if (!pass)
 				continue;
 			const int bit = __ffs(pass) - 1;
@@ -380,7 +263,8 @@ template <int N> struct consumer {
 			const int row = (bit >> 2) * 8 + 2 * t + (bit & 1), z = bit >> 1 & 1;
 			if (row < rows && id + 8 * z < head.vocab)
 				offer(at.step, row, id + 8 * z, z ? ids[1] : ids[0],
-					*(const uint16_t *)(tile + piece_offset(row, 2 * warp + z) + g * 2));
+					*(const uint16_t *)(tile + piece_offset(row, 2 * warp + z) +
+							    g * 2));
 		}
 		__syncwarp();
 	}
@@ -390,7 +274,8 @@ template <int N> struct consumer {
 		const uint32_t id = min(token, head.target_vocab - 1);
 		const char *w1 = (const char *)head.w1 + (uint64_t)id * head.rank * 2;
 		for (int piece = from; piece < (int)head.rank / 8; piece += by)
-			copy_16(shared_address(shared.embeddings) + (piece >> 3) * (N * 128) + piece_offset(row, piece & 7),
+			copy_16(shared_address(shared.embeddings) + (piece >> 3) * (N * 128) +
+					piece_offset(row, piece & 7),
 				w1 + piece * 16, 16, evict_normal);
 	}
 
@@ -410,55 +295,70 @@ template <int N> struct consumer {
 			head.flags[plan.first_row + row] = DRAFT_FLAG_NAN;
 	}
 
-	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings for the next step.
+	// Few rows: every multiprocessor reads all packets, a warp a row.
+	DEVICE void conclude_few(int step, exchange &x, uint64_t number, bool last) const
+	{
+		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
+		for (int row = threadIdx.x / 32; row < rows; row += WARPS) {
+			if (lane == 0)
+				store_packet(&partial[row][blockIdx.x], state.best[row], number);
+			if (last && blockIdx.x != 0)
+				continue;
+			const winner_key key = gather_winner(head, partial[row], number);
+			if (blockIdx.x == 0 && lane == 0)
+				report(row, step, key);
+			if (last)
+				continue;
+			load_embedding(row, key_id(key), lane, 32);
+			if (lane == 0)
+				state.begin_row(row, step + 1);
+		}
+	}
+
+	// Many rows: of each, one multiprocessor reads all packets and publishes the winner for the
+	// others.
+	DEVICE void conclude_many(int step, exchange &x, uint64_t number, bool last) const
+	{
+		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
+		packet *winner = x.winner[step & 1];
+		const int first = threadIdx.x / 32;
+		if ((int)threadIdx.x < rows)
+			store_packet(
+				&partial[threadIdx.x][blockIdx.x], state.best[threadIdx.x], number);
+		for (int row = blockIdx.x + gridDim.x * first; row < rows;
+			row += gridDim.x * WARPS) {
+			const winner_key key = gather_winner(head, partial[row], number);
+			if (lane == 0)
+				store_packet(&winner[row], key, number);
+		}
+		if (last && blockIdx.x != 0)
+			return;
+		// Each warp takes every WARPS-th row, first a lane a row, then the whole warp each
+		// row.
+		uint32_t token = 0;
+		const int mine = first + lane * WARPS;
+		if (mine < rows) {
+			const winner_key key = await_winner(head, &winner[mine], number);
+			token = key_id(key);
+			if (blockIdx.x == 0)
+				report(mine, step, key);
+			state.begin_row(mine, step + 1);
+		}
+		__syncwarp();
+		for (int i = 0; !last && first + i * WARPS < rows; i++)
+			load_embedding(first + i * WARPS, __shfl_sync(~0u, token, i), lane, 32);
+	}
+
+	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings
+	// for the next step.
 	DEVICE void conclude(int step) const
 	{
 		exchange &x = *(exchange *)head.exchange;
-		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
-		const uint64_t number = first_number + step;
 		const bool last = step + 1 == steps;
-		if (N <= 16) {
-			// Few rows: every multiprocessor reads all packets, a warp a row.
-			for (int row = threadIdx.x / 32; row < rows; row += shape::consumers / 32) {
-				if (lane == 0)
-					store_packet(&partial[row][blockIdx.x], state.best[row], number);
-				if (last && blockIdx.x != 0)
-					continue;
-				const winner_key key = gather_winner(head, partial[row], number);
-				if (blockIdx.x == 0 && lane == 0)
-					report(row, step, key);
-				if (last)
-					continue;
-				load_embedding(row, key_id(key), lane, 32);
-				if (lane == 0)
-					state.begin_row(row, step + 1);
-			}
-		} else {
-			// Many rows: one multiprocessor reads for all of them.
-			if ((int)threadIdx.x < rows)
-				store_packet(&partial[threadIdx.x][blockIdx.x], state.best[threadIdx.x], number);
-			for (int row = blockIdx.x + gridDim.x * (threadIdx.x / 32); row < rows;
-				row += gridDim.x * (shape::consumers / 32)) {
-				const winner_key key = gather_winner(head, partial[row], number);
-				if (lane == 0)
-					store_packet(&x.winner[step & 1][row], key, number);
-			}
-			if (last && blockIdx.x != 0)
-				return;
-			if ((int)threadIdx.x < rows) {
-				const int row = threadIdx.x;
-				const winner_key key = await_winner(head, &x.winner[step & 1][row], number);
-				if (blockIdx.x == 0)
-					report(row, step, key);
-				state.token[row] = key_id(key);
-				state.begin_row(row, step + 1);
-			}
-			if (last)
-				return;
-			named_barrier(BARRIER_CONSUMERS, shape::consumers);
-			for (int row = threadIdx.x / 32; row < rows; row += shape::consumers / 32)
-				load_embedding(row, state.token[row], lane, 32);
-		}
+		if (N <= 16)
+			conclude_few(step, x, first_number + step, last);
+		else
+			conclude_many(step, x, first_number + step, last);
 		if (!last)
 			embeddings_ready();
 	}
@@ -470,13 +370,13 @@ template <int N> struct consumer {
 		cursor at = ahead;
 		int ahead_slot = 0, slot = 0;
 		for (int i = 0; i < shape::base_depth - 1; i++) {
-			fetch_base(ahead, ahead_slot++);
+			mover.fetch(ahead, ahead_slot++);
 			advance(ahead);
 		}
 		for (int step = 0; step < steps; step++) {
 			bool first = true;
 			while (at.step == step) {
-				fetch_base(ahead, ahead_slot);
+				mover.fetch(ahead, ahead_slot);
 				advance(ahead);
 				if (++ahead_slot == shape::base_depth)
 					ahead_slot = 0;
@@ -485,10 +385,10 @@ template <int N> struct consumer {
 				multiply(at, sum);
 				copy_wait<shape::base_depth - 1>();
 				__syncwarp();
-				const char *tile = base_bytes + slot * shape::base_bytes;
+				const char *tile = mover.base_bytes + slot * shape::base_bytes;
 				uint32_t logits[N / 8][2];
 				finish_logits(sum, slot, logits);
-				store_logits(at, slot);
+				mover.store(at, slot);
 				search(at, tile, logits, first);
 				first = false;
 				if (++slot == shape::base_depth)
@@ -500,7 +400,8 @@ template <int N> struct consumer {
 				__threadfence_block();
 				atomicAdd(&state.queue.finished, 1);
 			}
-			named_barrier(BARRIER_WITH_EVALUATORS, shape::consumers + EVALUATOR_WARPS * 32);
+			named_barrier(
+				BARRIER_WITH_EVALUATORS, shape::consumers + EVALUATOR_WARPS * 32);
 			conclude(step);
 		}
 	}

@@ -1,10 +1,11 @@
-// The two helpers of the consumer groups: the thread that feeds them tiles, and the warps that evaluate the noise.
+// The two helpers of the consumer groups: the thread that feeds them tiles, and the warps that
+// evaluate the noise.
 #pragma once
 
 #include "block_state.cuh"
 
-// Gives the L2 that a pinned tile holds back to whoever uses the GPU next: a later load with another priority would not.
-// For a whole warp.
+// Gives the L2 that a pinned tile holds back to whoever uses the GPU next: a later load with
+// another priority would not. For a whole warp.
 DEVICE void release_tile(const draft_head &head, int tile)
 {
 	const uint64_t row_bytes = (uint64_t)head.rank * 2, begin = tile * TILE_IDS * row_bytes;
@@ -32,8 +33,10 @@ template <int N> struct producer {
 		const uint32_t loaded = shared_address(&shared.state->loaded[i]);
 		barrier_expect_bytes(loaded, parts * shape::stage_bytes);
 		for (int part = 0; part < parts; part++)
-			copy_box(shared_address(shared.resident) + (i * parts + part) * shape::stage_bytes, w2, loaded,
-				tile * TILE_IDS, part * shape::stage_chunks, evict_first);
+			copy_box(shared_address(shared.resident) +
+					 (i * parts + part) * shape::stage_bytes,
+				w2, loaded, tile * TILE_IDS, part * shape::stage_chunks,
+				evict_first);
 	}
 
 	DEVICE void stream(int tile, uint64_t policy)
@@ -42,8 +45,8 @@ template <int N> struct producer {
 			const uint32_t full = shared_address(&shared.state->full[stage]);
 			barrier_wait(shared_address(&shared.state->empty[stage]), ~lap & 1);
 			barrier_expect_bytes(full, shape::stage_bytes);
-			copy_box(shared_address(shared.ring) + stage * shape::stage_bytes, w2, full, tile * TILE_IDS,
-				part * shape::stage_chunks, policy);
+			copy_box(shared_address(shared.ring) + stage * shape::stage_bytes, w2, full,
+				tile * TILE_IDS, part * shape::stage_chunks, policy);
 			if (++stage == plan.stages) {
 				stage = 0;
 				lap++;
@@ -55,7 +58,7 @@ template <int N> struct producer {
 	{
 		const bool asks = threadIdx.x % 32 == 0;
 		for (int step = 0; step < steps; step++) {
-			const bool last = step + 1 == steps;
+			const bool last = step + 1 == steps && !plan.keep;
 			int pinned_before = -1; // a tile; by the next one it has been read
 			for (int item = 0; item < schedule.items; item++) {
 				const int tile = schedule.tile(step, item);
@@ -64,11 +67,13 @@ template <int N> struct producer {
 						load_resident(item - schedule.resident_at, tile);
 					continue;
 				}
-				const bool pinned = schedule.is_pinned(schedule.stream_index(step, item));
+				const bool pinned =
+					schedule.is_pinned(schedule.stream_index(step, item));
 				if (asks)
 					stream(tile, pinned && !last ? evict_last : evict_first);
 				__syncwarp();
-				if (!last || step == 0 || !pinned) // with one step nothing was pinned
+				if (!last || !pinned ||
+					step == 0) // with one step nothing was pinned
 					continue;
 				if (pinned_before >= 0)
 					release_tile(head, pinned_before);
@@ -81,8 +86,8 @@ template <int N> struct producer {
 };
 
 template <int N>
-DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*anywhere)[EXCHANGE_ROWS_MAX], int rows,
-	int steps, uint64_t first_number)
+DEVICE void evaluate(const draft_head &head, block_state<N> &state,
+	hint_word (*anywhere)[EXCHANGE_ROWS_MAX], int rows, int steps, uint64_t first_number)
 {
 	using shape = block_shape<N>;
 	constexpr int everybody = shape::consumers + EVALUATOR_WARPS * 32;
@@ -91,7 +96,8 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*
 	candidate_queue &queue = state.queue;
 	named_barrier(BARRIER_WITH_EVALUATORS, everybody);
 	for (int step = 0; step < steps; step++) {
-		const uint32_t before = step * shape::warpgroups * 4, after = before + shape::warpgroups * 4;
+		const uint32_t before = step * shape::warpgroups * 4,
+			       after = before + shape::warpgroups * 4;
 		for (;;) {
 			// Read before the queue is: whoever has finished pushes nothing more.
 			uint32_t finished = 0;
@@ -108,9 +114,12 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*
 				if (has) {
 					const uint32_t id = (uint32_t)entry;
 					const int row = (int)(entry >> 48 & 0xFF);
-					const float value = noised_value(bf16_float((uint16_t)(entry >> 32)),
-						state.temperature[row], state.test[row].hash, id_hash(id));
-					state.raise(row, value, id, &anywhere[step][row], first_number + step);
+					const float value =
+						noised_value(bf16_float((uint16_t)(entry >> 32)),
+							state.temperature[row],
+							state.test[row].hash, id_hash(id));
+					state.raise(row, value, id, &anywhere[step][row],
+						first_number + step);
 				}
 				__syncwarp();
 				continue;
@@ -119,7 +128,8 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state, hint_word (*
 				break;
 			if (watches) {
 				for (int row = lane; row < rows; row += 32) {
-					const hint_word hint = *(volatile hint_word *)&anywhere[step][row];
+					const hint_word hint =
+						*(volatile hint_word *)&anywhere[step][row];
 					if (hint_is_of(hint, first_number + step))
 						state.sharpen(row, hint_value(hint));
 				}

@@ -1,13 +1,17 @@
-// The block form: all steps of a pass of up to 64 rows in one cooperative launch, one block of threads a
-// multiprocessor. In each,
+// The block form: all steps of a pass of up to 64 rows in one cooperative launch, one block of
+// threads a multiprocessor. In each,
 //
-//   a producer warp    streams tiles of w2 into a ring in shared memory, in the order of the schedule, over the steps'
+//   a producer warp    streams tiles of w2 into a ring in shared memory, in the order of the
+//   schedule, over the steps'
 //                      borders: the ring is full again when the next step starts;
-//   consumer groups    of four warps take the tiles in turn: matrix product with the rows' embeddings (64 ids x N
-//                      rows, k ascending: NUMERICS section 3), bias, base, draft logit, the pruning test;
+//   consumer groups    of four warps take the tiles in turn: matrix product with the rows'
+//   embeddings (64 ids x N
+//                      rows, k ascending: NUMERICS section 3), bias, base, draft logit, the pruning
+//                      test;
 //   evaluator warps    compute the exact noise of the few values that may win.
 //
-// At a step's end the blocks exchange their winners (exchange.cuh) and load the winners' embeddings.
+// At a step's end the blocks exchange their winners (exchange.cuh) and load the winners'
+// embeddings.
 #include "block_consumer.cuh"
 #include "block_feeders.cuh"
 #include "kernels.h"
@@ -22,7 +26,8 @@ template <int N> DEVICE void clear_shared(const block_layout<N> &shared, int ran
 	for (int i = threadIdx.x; i < QUEUE_ENTRIES; i += shape::consumers)
 		shared.state->queue.entries[i] = 0;
 	if (threadIdx.x == 0)
-		shared.state->queue.tail = shared.state->queue.head = shared.state->queue.finished = 0;
+		shared.state->queue.tail = shared.state->queue.head = shared.state->queue.finished =
+			0;
 }
 
 template <int N> DEVICE void load_rows(block_state<N> &state, const block_batch<N> &batch)
@@ -50,9 +55,9 @@ template <int N> DEVICE void load_rows(block_state<N> &state, const block_batch<
 }
 
 template <int N>
-__global__ void __launch_bounds__(block_shape<N>::threads, 1)
-	draft_block(const __grid_constant__ CUtensorMap w2, const __grid_constant__ draft_head head,
-		const __grid_constant__ block_plan plan, const __grid_constant__ block_batch<N> batch)
+__global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
+	const __grid_constant__ CUtensorMap w2, const __grid_constant__ draft_head head,
+	const __grid_constant__ block_plan plan, const __grid_constant__ block_batch<N> batch)
 {
 	using shape = block_shape<N>;
 	extern __shared__ char raw[];
@@ -100,7 +105,8 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1)
 template <int N> static void describe(struct block_kernel *ret)
 {
 	using shape = block_shape<N>;
-	*ret = {(const void *)draft_block<N>, N, shape::threads, shape::stage_chunks, shape::stage_bytes};
+	*ret = {(const void *)draft_block<N>, N, shape::threads, shape::stage_chunks,
+		shape::stage_bytes};
 }
 
 extern "C" void block_kernel_for(uint32_t rows, struct block_kernel *ret)
@@ -115,7 +121,8 @@ extern "C" void block_kernel_for(uint32_t rows, struct block_kernel *ret)
 		describe<64>(ret);
 }
 
-extern "C" size_t block_kernel_shared_bytes(const struct block_kernel *kernel, uint32_t rank, int stages, int resident)
+extern "C" size_t block_kernel_shared_bytes(
+	const struct block_kernel *kernel, uint32_t rank, int stages, int resident)
 {
 	switch (kernel->rows) {
 	case 8:

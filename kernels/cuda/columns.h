@@ -1,5 +1,5 @@
-/* What the host hands to the kernels: the head, the same from open to close, and the columns, new in every launch.
- * Shared by C and CUDA; addresses are those of the device. */
+/* What the host hands to the kernels: the head, the same from open to close, and the columns, new
+ * in every launch. Shared by C and CUDA; addresses are those of the device. */
 #ifndef KERNELS_CUDA_COLUMNS_H
 #define KERNELS_CUDA_COLUMNS_H
 
@@ -7,9 +7,9 @@
 
 /* A row of a batch. A padding row has temperature 0, seed 0 and no logits. */
 struct draft_row {
-	uint64_t base;		/* of step 0's V logits, BF16 */
-	uint64_t base_stride;	/* bytes from step i to i + 1 */
-	uint64_t logits;	/* where step 0's V draft logits go, or 0 */
+	uint64_t base;        /* of step 0's V logits, BF16 */
+	uint64_t base_stride; /* bytes from step i to i + 1 */
+	uint64_t logits;      /* where step 0's V draft logits go, or 0 */
 	uint64_t logits_stride;
 	int64_t position; /* of step 0 */
 	int64_t seed;
@@ -17,8 +17,8 @@ struct draft_row {
 	float temperature;
 };
 
-/* A batch: this, then its rows. Rows past `rows` are not looked at. The step form's kernels read it from device memory;
- * the block form gets its passes as parameters. */
+/* A batch: this, then its rows. Rows past `rows` are not looked at. The step form's kernels read it
+ * from device memory; the block form gets its passes as parameters. */
 struct draft_columns {
 	uint32_t rows;
 	uint32_t steps;
@@ -29,23 +29,23 @@ struct draft_columns {
 /* Status words that the kernels write and the host reads when the launch is over. */
 enum draft_status { DRAFT_STATUS_FINE = 0, DRAFT_STATUS_EXCHANGE_TIMED_OUT = 1 };
 
-#define DRAFT_FLAG_NAN	1 /* MARKOV_FLAG_NAN */
+#define DRAFT_FLAG_NAN  1   /* MARKOV_FLAG_NAN */
 #define DRAFT_STEPS_MAX 16u /* CUDA_STEPS_MAX */
 
 struct draft_head {
 	uint32_t vocab, target_vocab;
 	uint32_t rank; /* columns of the tables on the device: a multiple of 64, zeros past R */
 	float multiplier, soft_cap, inverse_soft_cap;
-	const void *w1; /* [target_vocab, rank] BF16 */
-	const void *w2; /* [vocab, rank] BF16 */
+	const void *w1;                      /* [target_vocab, rank] BF16 */
+	const void *w2;                      /* [vocab, rank] BF16 */
 	const struct draft_columns *columns; /* followed by struct draft_row[] */
-	uint32_t *tokens;		     /* pinned host memory: [rows, steps] */
-	uint8_t *flags;			     /* pinned host memory: [rows], zero at launch */
-	uint32_t *status;		     /* pinned host memory */
-	void *exchange;			     /* struct exchange of exchange.cuh; zeroed at open */
-	unsigned long long *step_keys;	     /* step form: [steps_max, rows_max] winners so far */
-	uint32_t step_keys_pitch;	     /* rows_max */
-	uint64_t spin_bound_ns;		     /* of waiting for another multiprocessor */
+	uint32_t *tokens;                    /* pinned host memory: [rows, steps] */
+	uint8_t *flags;                      /* pinned host memory: [rows], zero at launch */
+	uint32_t *status;                    /* pinned host memory */
+	void *exchange;                      /* struct exchange of exchange.cuh; zeroed at open */
+	unsigned long long *step_keys;       /* step form: [steps_max, rows_max] winners so far */
+	uint32_t step_keys_pitch;            /* rows_max */
+	uint64_t spin_bound_ns;              /* of waiting for another multiprocessor */
 };
 
 #define BLOCK_ROWS_MAX 64 /* of one pass */
@@ -60,9 +60,10 @@ struct block_pass {
 /* What the block form adds. */
 struct block_plan {
 	uint32_t first_row; /* of this pass */
-	int stages;   /* of the ring in shared memory */
-	int resident; /* tiles that stay in shared memory for the whole block, at most */
-	int pinned;   /* streamed tiles a multiprocessor keeps in L2 */
+	int stages;         /* of the ring in shared memory */
+	int resident;       /* tiles that stay in shared memory for the whole block, at most */
+	int pinned;         /* streamed tiles a multiprocessor keeps in L2 */
+	int keep;           /* they stay there after the block */
 };
 
 #endif

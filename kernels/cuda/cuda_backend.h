@@ -1,8 +1,9 @@
-/* The CUDA backend behind kernels/markov.h: one head on one NVIDIA GPU, the same bits as every other backend
- * (NUMERICS.md). Plain C; kernels/markov.c dispatches to it.
+/* The CUDA backend behind kernels/markov.h: one head on one NVIDIA GPU, the same bits as every
+ * other backend (NUMERICS.md). Plain C; kernels/markov.c dispatches to it.
  *
- * One thread at a time uses a head, from open to close; so too a memory table and the heads that look into it. The
- * functions have the contracts of their markov_ namesakes; what is said here is what they add. */
+ * One thread at a time uses a head, from open to close; so too a memory table and the heads that
+ * look into it. The functions have the contracts of their markov_ namesakes; what is said here is
+ * what they add. */
 #ifndef KERNELS_CUDA_CUDA_BACKEND_H
 #define KERNELS_CUDA_CUDA_BACKEND_H
 
@@ -16,23 +17,27 @@ extern "C" {
 #define CUDA_STEPS_MAX 16u   /* a graph is captured for each draft length */
 
 enum cuda_form {
-	CUDA_FORM_AUTO,	 /* the block form where the GPU can run it */
-	CUDA_FORM_BLOCK, /* one cooperative launch for all steps; holds every multiprocessor while it runs */
-	CUDA_FORM_STEP,	 /* one launch a step: for GPUs that are shared */
+	CUDA_FORM_AUTO,  /* the block form where the GPU can run it */
+	CUDA_FORM_BLOCK, /* one cooperative launch for all steps; holds every multiprocessor while
+			    it runs */
+	CUDA_FORM_STEP,  /* one launch a step: for GPUs that are shared */
 };
 
-/* Memory that base and draft logits may lie in, besides plain host memory (which is copied twice): device memory, used
- * in place, and pinned host memory, copied once. Owned by the caller, outlives the heads that look into it. */
+/* Memory that base and draft logits may lie in, besides plain host memory (which is copied twice):
+ * device memory, used in place, and pinned host memory, copied once. Owned by the caller, outlives
+ * the heads that look into it. */
 struct cuda_memory;
 
 struct cuda_options {
 	enum cuda_form form;
-	bool block;		  /* sleep between looks at the GPU instead of spinning */
-	uint64_t wait_bound_us;	  /* a launch that outlives it kills the head; 0: 10 seconds */
+	bool block;               /* sleep between looks at the GPU instead of spinning */
+	uint64_t wait_bound_us;   /* a launch that outlives it kills the head; 0: 10 seconds */
 	uint64_t graph_bytes_max; /* of device memory for all graphs; 0: 1 GiB */
 	uint32_t multiprocessors; /* the block form may take; 0: all */
-	int resident_tiles;	  /* tuning: tiles of w2 a multiprocessor keeps in shared memory; -1: by shape */
-	int pinned_tiles;	  /* tuning: of those streamed, how many are kept in L2; -1: by shape */
+	int resident_tiles; /* tuning: tiles of w2 a multiprocessor keeps in shared memory; -1: by
+			       shape */
+	int pinned_tiles;   /* tuning: of those streamed, how many are kept in L2; -1: by shape */
+	bool keep_l2; /* leave part of w2 in L2 between blocks: for a GPU that nobody else uses */
 	struct cuda_memory *memory;
 };
 
@@ -41,35 +46,43 @@ void cuda_options_init(struct cuda_options *options);
 
 struct cuda_head;
 
-/* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Initializes the driver. */
+/* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Initializes the driver.
+ */
 int cuda_backend_probe(const char *devices, struct error_text *error);
 
-/* `tuning` may be NULL. -ENODEV: no driver, GPU or code for it; -ENOMEM: the head or its graphs do not fit. Every
- * graph is captured when it returns. */
+/* `tuning` may be NULL. -ENODEV: no driver, GPU or code for it; -ENOMEM: the head or its graphs do
+ * not fit. Every graph is captured when it returns. */
 int cuda_head_open(const struct markov_options *options, const struct cuda_options *tuning,
-	const struct checkpoint *checkpoint, void (*progress)(void *user, const char *what, double done),
-	void *user, struct cuda_head **ret, struct error_text *error);
+	const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct cuda_head **ret, struct error_text *error);
 void cuda_head_close(struct cuda_head *head);
 const struct markov_facts *cuda_head_facts(const struct cuda_head *head);
 
 /* A batch with trace outputs runs in the step form, outside the graphs. */
-int cuda_head_launch(struct cuda_head *head, const struct markov_batch *batch, struct error_text *error);
+int cuda_head_launch(
+	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error);
 int cuda_head_wait(struct cuda_head *head, struct error_text *error);
 
 /* Bytes of device memory that the captured graphs took. */
 uint64_t cuda_head_graph_bytes(const struct cuda_head *head);
 
-/* For benchmarks: runs the graph of the last launch again `count` times on the same columns and writes each one's
- * microseconds, by events around it. Call it between a wait and the next launch. */
-int cuda_head_replay(struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error);
+/* For benchmarks: runs the graph of the last launch again `count` times on the same columns and
+ * writes each one's microseconds, by events around it. Call it between a wait and the next launch.
+ */
+int cuda_head_replay(
+	struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error);
 
 int cuda_memory_new(const char *devices, struct cuda_memory **ret, struct error_text *error);
 /* Unpins what is left. NULL is fine. */
 void cuda_memory_free(struct cuda_memory *memory);
-/* Pins [address, address + bytes) of this process, so that the GPU's copy engines read and write it. */
-int cuda_memory_add_host(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
+/* Pins [address, address + bytes) of this process, so that the GPU's copy engines read and write
+ * it. */
+int cuda_memory_add_host(
+	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
 /* Notes device memory that the caller has allocated or mapped. */
-int cuda_memory_add_device(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
+int cuda_memory_add_device(
+	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
 /* Forgets (and unpins) the range that starts at `address`; no launch may be using it. */
 void cuda_memory_remove(struct cuda_memory *memory, const void *address);
 

@@ -14,8 +14,8 @@ int cuda_result(cudaError_t result, const char *call, struct error_text *error)
 	if (result == cudaErrorMemoryAllocation)
 		code = ENOMEM;
 	else if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver ||
-		result == cudaErrorInvalidDevice || result == cudaErrorNoKernelImageForDevice ||
-		result == cudaErrorSystemDriverMismatch || result == cudaErrorStubLibrary)
+		 result == cudaErrorInvalidDevice || result == cudaErrorNoKernelImageForDevice ||
+		 result == cudaErrorSystemDriverMismatch || result == cudaErrorStubLibrary)
 		code = ENODEV;
 	return error_text_set(error, code, "%.*s: %s (%s)", (int)strcspn(call, "("), call,
 		cudaGetErrorString(result), cudaGetErrorName(result));
@@ -26,8 +26,9 @@ static void format_uuid(const cudaUUID_t *uuid, char *ret, size_t size)
 {
 	const unsigned char *b = (const unsigned char *)uuid->bytes;
 	snprintf(ret, size,
-		"GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
-		b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+		"GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+		b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+		b[14], b[15]);
 }
 
 static int find_ordinal(const char *devices, int count, int *ret, struct error_text *error)
@@ -38,13 +39,16 @@ static int find_ordinal(const char *devices, int count, int *ret, struct error_t
 	}
 	if (strchr(devices, ','))
 		return error_text_set(error, ENOTSUP,
-			"devices: \"%s\" names several GPUs, the cuda backend runs on one: name one", devices);
+			"devices: \"%s\" names several GPUs, the cuda backend runs on one: name "
+			"one",
+			devices);
 	char *end;
 	const long index = strtol(devices, &end, 10);
 	if (!*end) {
 		if (index < 0 || index >= count)
 			return error_text_set(error, ENODEV,
-				"devices: \"%s\" is not below the %d GPUs that are visible", devices, count);
+				"devices: \"%s\" is not below the %d GPUs that are visible",
+				devices, count);
 		*ret = (int)index;
 		return 0;
 	}
@@ -59,7 +63,8 @@ static int find_ordinal(const char *devices, int count, int *ret, struct error_t
 			return 0;
 		}
 	}
-	return error_text_set(error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
+	return error_text_set(
+		error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
 }
 
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
@@ -84,7 +89,8 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 		return r;
 	if (properties.major != 9 || properties.minor != 0)
 		return error_text_set(error, ENODEV,
-			"%s has compute capability %d.%d; this build has code for 9.0 (H100, H200, GH200)",
+			"%s has compute capability %d.%d; this build has code for 9.0 (H100, H200, "
+			"GH200)",
 			properties.name, properties.major, properties.minor);
 	device.major = properties.major;
 	device.minor = properties.minor;
@@ -92,7 +98,8 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 	device.shared_bytes = (int)properties.sharedMemPerBlockOptin;
 	device.l2_bytes = properties.l2CacheSize;
 	device.cooperative = properties.cooperativeLaunch != 0;
-	snprintf(device.variant, sizeof(device.variant), "sm_%d%d", properties.major, properties.minor);
+	snprintf(device.variant, sizeof(device.variant), "sm_%d%d", properties.major,
+		properties.minor);
 	snprintf(device.facts.name, sizeof(device.facts.name), "%.127s", properties.name);
 	format_uuid(&properties.uuid, device.facts.uuid, sizeof(device.facts.uuid));
 	device.facts.memory_bytes = properties.totalGlobalMem;

@@ -1,4 +1,5 @@
-/* The GPU that a head runs on, and how results of the CUDA runtime become -errno and one sentence. */
+/* The GPU that a head runs on, and how results of the CUDA runtime become -errno and one sentence.
+ */
 #ifndef KERNELS_CUDA_DEVICE_H
 #define KERNELS_CUDA_DEVICE_H
 
@@ -19,13 +20,14 @@ struct cuda_device {
 	struct markov_device facts;
 };
 
-/* 0, or -errno: -ENOMEM for exhausted memory, -ENODEV when there is no usable GPU or driver, else -EIO. Clears what the
- * runtime remembers of the failure, so that the next call starts clean unless the context is lost. */
+/* 0, or -errno: -ENOMEM for exhausted memory, -ENODEV when there is no usable GPU or driver, else
+ * -EIO. Clears what the runtime remembers of the failure, so that the next call starts clean unless
+ * the context is lost. */
 int cuda_result(cudaError_t result, const char *call, struct error_text *error);
 #define CUDA_CALL(error, call) cuda_result((call), #call, (error))
 
-/* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and checks that there is
- * code for it. */
+/* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and
+ * checks that there is code for it. */
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error);
 
 #endif

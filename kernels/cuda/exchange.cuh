@@ -1,8 +1,9 @@
-// How the multiprocessors agree on a token: each publishes its best (value, id) of a row and step as one packet, and
-// whoever needs the winner reads all packets. A packet is 16 bytes, stored and loaded whole, and carries the number
-// of its step, which never repeats: a packet that is not of this step is not there yet. So nothing is ever cleared,
-// and no counter is contended. Two sets of packets take turns: a multiprocessor can publish step s + 2 only after it
-// has seen every packet of s + 1, and those were published after their senders had read all of step s.
+// How the multiprocessors agree on a token: each publishes its best (value, id) of a row and step
+// as one packet, and whoever needs the winner reads all packets. A packet is 16 bytes, stored and
+// loaded whole, and carries the number of its step, which never repeats: a packet that is not of
+// this step is not there yet. So nothing is ever cleared, and no counter is contended. Two sets of
+// packets take turns: a multiprocessor can publish step s + 2 only after it has seen every packet
+// of s + 1, and those were published after their senders had read all of step s.
 #pragma once
 
 #include "columns.h"
@@ -12,13 +13,15 @@ constexpr int EXCHANGE_LANES = 5; // packets a lane of the reading warp looks at
 constexpr int EXCHANGE_CTAS_MAX = 32 * EXCHANGE_LANES;
 constexpr int EXCHANGE_ROWS_MAX = 64;
 
-struct __align__(16) packet {
+struct __align__(16) packet
+{
 	uint64_t key;
 	uint64_t number;
 };
 
-// The order of the best value of a row and step that is known anywhere: it only sharpens pruning. The lower half of the
-// step's number is on top, so that a later step's maximum replaces it; the host clears all when that half wraps.
+// The order of the best value of a row and step that is known anywhere: it only sharpens pruning.
+// The lower half of the step's number is on top, so that a later step's maximum replaces it; the
+// host clears all when that half wraps.
 typedef unsigned long long hint_word;
 
 DEVICE hint_word make_hint(uint32_t order, uint64_t number)
@@ -64,14 +67,16 @@ DEVICE void store_packet(packet *to, uint64_t key, uint64_t number)
 		     : "memory");
 }
 
-// A bound on waiting for another multiprocessor. Past it everybody is told to stop waiting, the host gets
-// DRAFT_STATUS_EXCHANGE_TIMED_OUT, and the launch ends with tokens that nobody may use.
+// A bound on waiting for another multiprocessor. Past it everybody is told to stop waiting, the
+// host gets DRAFT_STATUS_EXCHANGE_TIMED_OUT, and the launch ends with tokens that nobody may use.
 struct patience {
 	const draft_head &head;
 	uint64_t until = 0;
 	uint32_t looks = 0;
 
-	DEVICE explicit patience(const draft_head &of) : head(of) {}
+	DEVICE explicit patience(const draft_head &of) : head(of)
+	{
+	}
 
 	DEVICE bool lost()
 	{
@@ -89,7 +94,8 @@ struct patience {
 	}
 };
 
-// The winner among all multiprocessors' packets of one row; a whole warp calls it, and all lanes get it.
+// The winner among all multiprocessors' packets of one row; a whole warp calls it, and all lanes
+// get it.
 DEVICE winner_key gather_winner(const draft_head &head, const packet *partial, uint64_t number)
 {
 	const int lane = threadIdx.x % 32, ctas = gridDim.x;
@@ -115,7 +121,8 @@ DEVICE winner_key gather_winner(const draft_head &head, const packet *partial, u
 	for (int i = 0; i < EXCHANGE_LANES; i++)
 		best = p[i].key > best ? p[i].key : best;
 	const uint32_t high = __reduce_max_sync(~0u, (uint32_t)(best >> 32));
-	const uint32_t low = __reduce_max_sync(~0u, (uint32_t)(best >> 32) == high ? (uint32_t)best : 0u);
+	const uint32_t low =
+		__reduce_max_sync(~0u, (uint32_t)(best >> 32) == high ? (uint32_t)best : 0u);
 	return (winner_key)high << 32 | low;
 }
 

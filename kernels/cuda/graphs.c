@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int capture_steps(struct graph *graph, const struct launcher *launcher, uint32_t bucket, uint32_t steps,
-	cudaStream_t stream, struct error_text *error)
+static int capture_steps(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
+	uint32_t steps, cudaStream_t stream, struct error_text *error)
 {
 	int r = CUDA_CALL(error, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 	if (r)
@@ -17,7 +17,8 @@ static int capture_steps(struct graph *graph, const struct launcher *launcher, u
 }
 
 /* The passes one after another: each needs all multiprocessors. */
-static int add_passes(struct graph *graph, const struct launcher *launcher, uint32_t bucket, struct error_text *error)
+static int add_passes(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
+	struct error_text *error)
 {
 	struct block_pass nothing = {0};
 	const cudaLaunchAttributeValue cooperative = {.cooperative = 1};
@@ -26,21 +27,21 @@ static int add_passes(struct graph *graph, const struct launcher *launcher, uint
 		struct block_node node;
 		launcher_block_node(launcher, bucket, pass, &nothing, &node);
 		r = CUDA_CALL(error,
-			cudaGraphAddKernelNode(&graph->passes[pass], graph->graph, pass ? &graph->passes[pass - 1] : NULL,
-				pass ? 1 : 0, &node.node));
+			cudaGraphAddKernelNode(&graph->passes[pass], graph->graph,
+				pass ? &graph->passes[pass - 1] : NULL, pass ? 1 : 0, &node.node));
 		if (!r)
-			r = CUDA_CALL(error,
-				cudaGraphKernelNodeSetAttribute(graph->passes[pass], cudaLaunchAttributeCooperative,
-					&cooperative));
+			r = CUDA_CALL(error, cudaGraphKernelNodeSetAttribute(graph->passes[pass],
+						     cudaLaunchAttributeCooperative, &cooperative));
 	}
 	return r;
 }
 
-static int build(struct graph_table *table, struct graph *graph, const struct launcher *launcher, uint32_t bucket,
-	uint32_t steps, cudaStream_t stream, struct error_text *error)
+static int build(struct graph_table *table, struct graph *graph, const struct launcher *launcher,
+	uint32_t bucket, uint32_t steps, cudaStream_t stream, struct error_text *error)
 {
-	int r = table->form == CUDA_FORM_BLOCK ? add_passes(graph, launcher, bucket, error)
-					       : capture_steps(graph, launcher, bucket, steps, stream, error);
+	int r = table->form == CUDA_FORM_BLOCK
+			? add_passes(graph, launcher, bucket, error)
+			: capture_steps(graph, launcher, bucket, steps, stream, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaGraphInstantiate(&graph->ready, graph->graph, 0));
 	if (!r)
@@ -48,44 +49,52 @@ static int build(struct graph_table *table, struct graph *graph, const struct la
 	return r;
 }
 
-static int build_all(struct graph_table *table, const struct launcher *launcher, cudaStream_t stream, uint64_t bytes_max,
-	void (*progress)(void *user, const char *what, double done), void *user, struct error_text *error)
+static int build_all(struct graph_table *table, const struct launcher *launcher,
+	cudaStream_t stream, uint64_t bytes_max,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct error_text *error)
 {
 	size_t before = 0, now = 0, total;
 	int r = CUDA_CALL(error, cudaMemGetInfo(&before, &total));
 	for (unsigned length = 0; !r && length < table->length_count; length++) {
 		for (unsigned b = 0; !r && b < table->bucket_count; b++)
-			r = build(table, &table->graphs[length * table->bucket_count + b], launcher, table->buckets[b],
-				length + 1, stream, error);
+			r = build(table, &table->graphs[length * table->bucket_count + b], launcher,
+				table->buckets[b], length + 1, stream, error);
 		if (!r)
 			r = CUDA_CALL(error, cudaStreamSynchronize(stream));
 		if (!r)
 			r = CUDA_CALL(error, cudaMemGetInfo(&now, &total));
-		/* Other processes allocate too, so this is a bound on what went away, not on what is ours. */
+		/* Other processes allocate too, so this is a bound on what went away, not on what
+		 * is ours. */
 		table->bytes = before > now ? before - now : 0;
 		if (!r && table->bytes > bytes_max)
 			r = error_text_set(error, ENOMEM,
-				"the graphs took %llu bytes of device memory, over the limit of %llu: lower max_steps or "
+				"the graphs took %llu bytes of device memory, over the limit of "
+				"%llu: lower max_steps or "
 				"max_rows, or raise the limit",
 				(unsigned long long)table->bytes, (unsigned long long)bytes_max);
 		if (!r && progress)
-			progress(user, "capturing graphs", (double)(length + 1) / table->length_count);
+			progress(user, "capturing graphs",
+				(double)(length + 1) / table->length_count);
 	}
 	return r;
 }
 
-int graph_table_build(struct graph_table *table, const struct launcher *launcher, enum cuda_form form,
-	cudaStream_t stream, uint64_t bytes_max, void (*progress)(void *user, const char *what, double done),
-	void *user, struct error_text *error)
+int graph_table_build(struct graph_table *table, const struct launcher *launcher,
+	enum cuda_form form, cudaStream_t stream, uint64_t bytes_max,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct error_text *error)
 {
 	table->form = form;
 	table->length_count = form == CUDA_FORM_BLOCK ? 1 : launcher->max_steps;
 	for (uint32_t rows = 1;; rows *= 2) {
-		table->buckets[table->bucket_count++] = rows < launcher->max_rows ? rows : launcher->max_rows;
+		table->buckets[table->bucket_count++] =
+			rows < launcher->max_rows ? rows : launcher->max_rows;
 		if (rows >= launcher->max_rows)
 			break;
 	}
-	table->graphs = calloc((size_t)table->length_count * table->bucket_count, sizeof(*table->graphs));
+	table->graphs =
+		calloc((size_t)table->length_count * table->bucket_count, sizeof(*table->graphs));
 	if (!table->graphs)
 		return error_text_set(error, ENOMEM, "out of memory");
 	const int r = build_all(table, launcher, stream, bytes_max, progress, user, error);
@@ -96,7 +105,8 @@ int graph_table_build(struct graph_table *table, const struct launcher *launcher
 
 void graph_table_done(struct graph_table *table)
 {
-	for (size_t i = 0; table->graphs && i < (size_t)table->length_count * table->bucket_count; i++) {
+	for (size_t i = 0; table->graphs && i < (size_t)table->length_count * table->bucket_count;
+		i++) {
 		if (table->graphs[i].ready)
 			cudaGraphExecDestroy(table->graphs[i].ready);
 		if (table->graphs[i].graph)
@@ -115,11 +125,12 @@ unsigned graph_table_bucket(const struct graph_table *table, uint32_t rows)
 }
 
 /* Gives a pass its rows. */
-static int set_pass(struct graph *graph, const struct launcher *launcher, uint32_t bucket, uint32_t pass,
-	uint64_t sequence, struct error_text *error)
+static int set_pass(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
+	uint32_t pass, uint64_t sequence, struct error_text *error)
 {
 	const struct draft_columns *columns = launcher->columns;
-	const struct draft_row *rows = (const struct draft_row *)(columns + 1) + pass * BLOCK_ROWS_MAX;
+	const struct draft_row *rows =
+		(const struct draft_row *)(columns + 1) + pass * BLOCK_ROWS_MAX;
 	const uint32_t before = pass * BLOCK_ROWS_MAX;
 	struct block_pass batch;
 	struct block_node node;
@@ -130,15 +141,18 @@ static int set_pass(struct graph *graph, const struct launcher *launcher, uint32
 	batch.first_number = (sequence + pass) * DRAFT_STEPS_MAX;
 	memcpy(batch.row, rows, (size_t)batch.rows * sizeof(*rows));
 	launcher_block_node(launcher, bucket, pass, &batch, &node);
-	return CUDA_CALL(error, cudaGraphExecKernelNodeSetParams(graph->ready, graph->passes[pass], &node.node));
+	return CUDA_CALL(error,
+		cudaGraphExecKernelNodeSetParams(graph->ready, graph->passes[pass], &node.node));
 }
 
-int graph_table_launch(struct graph_table *table, const struct launcher *launcher, uint64_t sequence,
-	cudaStream_t stream, struct error_text *error)
+int graph_table_launch(struct graph_table *table, const struct launcher *launcher,
+	uint64_t sequence, cudaStream_t stream, struct error_text *error)
 {
 	const unsigned b = graph_table_bucket(table, launcher->columns->rows);
 	const bool block = table->form == CUDA_FORM_BLOCK;
-	struct graph *graph = &table->graphs[(block ? 0 : launcher->columns->steps - 1) * table->bucket_count + b];
+	struct graph *graph =
+		&table->graphs[(block ? 0 : launcher->columns->steps - 1) * table->bucket_count +
+			       b];
 	int r = 0;
 	for (uint32_t pass = 0; block && !r && pass < launcher_passes(table->buckets[b]); pass++)
 		r = set_pass(graph, launcher, table->buckets[b], pass, sequence, error);

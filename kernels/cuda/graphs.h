@@ -1,6 +1,6 @@
-/* The launches, made ready before the first batch: of the step form one captured graph for each draft length
- * 1..max_steps and row bucket 1, 2, 4, … max_rows; of the block form one for each bucket, since its draft length is a
- * parameter. Owned by the head. */
+/* The launches, made ready before the first batch: of the step form one captured graph for each
+ * draft length 1..max_steps and row bucket 1, 2, 4, … max_rows; of the block form one for each
+ * bucket, since its draft length is a parameter. Owned by the head. */
 #ifndef KERNELS_CUDA_GRAPHS_H
 #define KERNELS_CUDA_GRAPHS_H
 
@@ -20,21 +20,22 @@ struct graph_table {
 	uint32_t buckets[GRAPH_BUCKETS_MAX]; /* rows */
 	unsigned bucket_count;
 	unsigned length_count;
-	uint64_t bytes;	      /* of device memory that they took */
+	uint64_t bytes;       /* of device memory that they took */
 	struct graph *graphs; /* [length_count][bucket_count] */
 };
 
 /* Builds all of them; -ENOMEM past `bytes_max` of device memory. */
-int graph_table_build(struct graph_table *table, const struct launcher *launcher, enum cuda_form form,
-	cudaStream_t stream, uint64_t bytes_max, void (*progress)(void *user, const char *what, double done),
-	void *user, struct error_text *error);
+int graph_table_build(struct graph_table *table, const struct launcher *launcher,
+	enum cuda_form form, cudaStream_t stream, uint64_t bytes_max,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct error_text *error);
 void graph_table_done(struct graph_table *table);
 
 /* The smallest bucket that holds `rows`: an index. */
 unsigned graph_table_bucket(const struct graph_table *table, uint32_t rows);
 
 /* Starts what launcher->columns describe; `sequence` is the number of the first pass. */
-int graph_table_launch(struct graph_table *table, const struct launcher *launcher, uint64_t sequence,
-	cudaStream_t stream, struct error_text *error);
+int graph_table_launch(struct graph_table *table, const struct launcher *launcher,
+	uint64_t sequence, cudaStream_t stream, struct error_text *error);
 
 #endif

@@ -1,5 +1,6 @@
-// The instructions of compute capability 9.0 that the block form is made of, one function each: barriers of shared
-// memory, the tensor copy engine, warpgroup matrix products, asynchronous copies, cache hints.
+// The instructions of compute capability 9.0 that the block form is made of, one function each:
+// barriers of shared memory, the tensor copy engine, warpgroup matrix products, asynchronous
+// copies, cache hints.
 #pragma once
 
 #include "numerics.cuh"
@@ -11,7 +12,8 @@ DEVICE uint32_t shared_address(const void *pointer)
 	return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
-// ---- barriers in shared memory: one that counts arrivals and bytes, waited for by the parity of its phase ----
+// ---- barriers in shared memory: one that counts arrivals and bytes, waited for by the parity of
+// its phase ----
 
 DEVICE void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
@@ -25,8 +27,9 @@ DEVICE void barrier_init_fence()
 
 DEVICE void barrier_expect_bytes(uint32_t barrier, uint32_t bytes)
 {
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-		     : "memory");
+	asm volatile(
+		"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+		: "memory");
 }
 
 DEVICE void barrier_arrive(uint32_t barrier)
@@ -90,19 +93,21 @@ DEVICE void release_line(const void *line)
 // ---- copies into shared memory ----
 
 // A box of the tensor map at (0, row, chunk); `barrier` gets the bytes.
-DEVICE void copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int row, int chunk, uint64_t policy)
+DEVICE void copy_box(
+	uint32_t to, const CUtensorMap *map, uint32_t barrier, int row, int chunk, uint64_t policy)
 {
-	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-		     ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-		     "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(chunk), "l"(policy)
-		     : "memory");
+	asm volatile(
+		"cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+		"l"(map), "r"(barrier), "r"(0), "r"(row), "r"(chunk), "l"(policy)
+		: "memory");
 }
 
 // 16 bytes, of which the first `bytes` are read and the others are zeros. Both sides aligned to 16.
 DEVICE void copy_16(uint32_t to, const void *from, int bytes, uint64_t policy)
 {
-	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
-		     "r"(bytes), "l"(policy)
+	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+		     "l"(from), "r"(bytes), "l"(policy)
 		     : "memory");
 }
 
@@ -134,15 +139,16 @@ DEVICE void fence_async_proxy()
 
 DEVICE void store_16(void *to, uint4 x, uint64_t policy)
 {
-	asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(x.x), "r"(x.y),
-		     "r"(x.z), "r"(x.w), "l"(policy)
+	asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
+		     "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(policy)
 		     : "memory");
 }
 
-// ---- warpgroup matrix products: d[64 x N] += a[64 x 16] b[16 x N], both operands in shared memory ----
+// ---- warpgroup matrix products: d[64 x N] += a[64 x 16] b[16 x N], both operands in shared memory
+// ----
 
-// An operand of rows of 128 bytes, swizzled in groups of eight rows (1024 bytes): the half of its descriptor that has the
-// address, in units of 16 bytes.
+// An operand of rows of 128 bytes, swizzled in groups of eight rows (1024 bytes): the half of its
+// descriptor that has the address, in units of 16 bytes.
 DEVICE uint32_t matrix_descriptor(uint32_t address)
 {
 	return address >> 4 | 1u << 16;
@@ -171,7 +177,8 @@ DEVICE void matrix_wait()
 #define QUAD(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 
 // `keep` false starts from +0.
-template <int N> DEVICE void matrix_product(float (&d)[N / 8][4], uint32_t a, uint32_t b, bool keep);
+template <int N>
+DEVICE void matrix_product(float (&d)[N / 8][4], uint32_t a, uint32_t b, bool keep);
 
 template <> DEVICE void matrix_product<8>(float (&d)[1][4], uint32_t a, uint32_t b, bool keep)
 {
@@ -226,9 +233,10 @@ DEVICE void load_transposed(uint32_t address, uint32_t &low, uint32_t &high)
 
 DEVICE void store_transposed(uint32_t address, uint32_t low, uint32_t high)
 {
-	asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(low),
-		     "r"(high)
-		     : "memory");
+	asm volatile(
+		"stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+		"r"(low), "r"(high)
+		: "memory");
 }
 
 DEVICE uint32_t add_bf16x2(uint32_t a, uint32_t b)

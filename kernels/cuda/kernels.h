@@ -13,12 +13,12 @@ extern "C" {
 
 #define BLOCK_STAGES_MAX   16
 #define BLOCK_RESIDENT_MAX 4
-#define BLOCK_CTAS_MAX	   160 /* multiprocessors that the exchange has packets for */
-#define TILE_ROWS	   64  /* rows of w2, ids of the vocabulary */
-#define TABLE_CHUNK	   64  /* columns; the tables are padded to a multiple */
+#define BLOCK_CTAS_MAX     160 /* multiprocessors that the exchange has packets for */
+#define TILE_ROWS          64  /* rows of w2, ids of the vocabulary */
+#define TABLE_CHUNK        64  /* columns; the tables are padded to a multiple */
 
-/* Launched cooperatively, one block a multiprocessor; parameters (CUtensorMap of w2 with boxes of 64 columns x 64
- * rows x stage_chunks, struct draft_head, struct block_plan, struct block_pass). */
+/* Launched cooperatively, one block a multiprocessor; parameters (CUtensorMap of w2 with boxes of
+ * 64 columns x 64 rows x stage_chunks, struct draft_head, struct block_plan, struct block_pass). */
 struct block_kernel {
 	const void *function;
 	uint32_t rows; /* of its tile */
@@ -29,10 +29,12 @@ struct block_kernel {
 
 /* The one that computes up to `rows` rows in a pass; more than 64 take several passes. */
 void block_kernel_for(uint32_t rows, struct block_kernel *ret);
-size_t block_kernel_shared_bytes(const struct block_kernel *kernel, uint32_t rank, int stages, int resident);
+size_t block_kernel_shared_bytes(
+	const struct block_kernel *kernel, uint32_t rank, int stages, int resident);
 size_t block_kernel_exchange_bytes(void);
 
-/* The step form: one launch a step and one after the last. Parameters (struct draft_head, first_row, step). */
+/* The step form: one launch a step and one after the last. Parameters (struct draft_head,
+ * first_row, step). */
 struct step_kernel {
 	const void *function;
 	uint32_t rows; /* of a pass */

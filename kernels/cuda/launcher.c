@@ -2,10 +2,13 @@
 
 #include <errno.h>
 
-#define RING_BYTES_WANTED (128 << 10) /* covers the latency of memory; what is over keeps tiles resident */
-#define RESIDENT_WANTED	  2
-#define STAGES_MIN	  2
-/* Of L2, for tiles that are asked to stay: measured, 34 MB of an H200's 60; from 38 MB on the gain collapses. */
+/* Of the ring, which covers the latency of memory; what is over keeps tiles resident. With 64 rows
+ * a tile takes so long that less will do. */
+#define RING_BYTES_WANTED(rows) ((rows) < 64 ? 128 << 10 : 96 << 10)
+#define RESIDENT_WANTED         2
+#define STAGES_MIN              2
+/* Of L2, for tiles that are asked to stay: measured, 34 MB of an H200's 60; from 38 MB on the gain
+ * collapses. */
 #define L2_SHARE 0.567
 
 static int min_int(int a, int b)
@@ -19,30 +22,36 @@ static bool plan_block(struct block_launch *launch, const struct cuda_device *de
 {
 	const struct block_kernel *kernel = &launch->kernel;
 	const int stage = (int)kernel->stage_bytes;
-	const int tile = (int)((rank / TABLE_CHUNK + kernel->stage_chunks - 1) / kernel->stage_chunks) * stage;
+	const int tile =
+		(int)((rank / TABLE_CHUNK + kernel->stage_chunks - 1) / kernel->stage_chunks) *
+		stage;
 	const size_t fixed = block_kernel_shared_bytes(kernel, rank, 0, 0);
 	if (fixed + (size_t)(STAGES_MIN * stage) > (size_t)device->shared_bytes)
 		return false;
 	const int room = device->shared_bytes - (int)fixed;
-	int resident = min_int((room - RING_BYTES_WANTED) / tile, RESIDENT_WANTED);
+	int resident =
+		min_int((room - (int)RING_BYTES_WANTED(kernel->rows)) / tile, RESIDENT_WANTED);
 	if (options->resident_tiles >= 0)
-		resident = min_int(min_int(options->resident_tiles, BLOCK_RESIDENT_MAX), (room - STAGES_MIN * stage) / tile);
+		resident = min_int(min_int(options->resident_tiles, BLOCK_RESIDENT_MAX),
+			(room - STAGES_MIN * stage) / tile);
 	if (resident < 0)
 		resident = 0;
 	const int stages = min_int((room - resident * tile) / stage, BLOCK_STAGES_MAX);
-	const double pinned = L2_SHARE * device->l2_bytes / ((double)launch->grid * TILE_ROWS * rank * 2);
+	const double pinned =
+		L2_SHARE * device->l2_bytes / ((double)launch->grid * TILE_ROWS * rank * 2);
 	launch->plan = (struct block_plan){
 		.stages = stages,
 		.resident = resident,
 		.pinned = options->pinned_tiles >= 0 ? options->pinned_tiles : (int)(pinned + 0.5),
+		.keep = options->keep_l2,
 	};
 	launch->shared_bytes = block_kernel_shared_bytes(kernel, rank, stages, resident);
 	return true;
 }
 
 static int prepare_block(struct launcher *launcher, const struct cuda_device *device,
-	const struct cuda_tables *tables, const struct cuda_options *options, const char **ret_why_not,
-	struct error_text *error)
+	const struct cuda_tables *tables, const struct cuda_options *options,
+	const char **ret_why_not, struct error_text *error)
 {
 	unsigned ctas = (unsigned)device->multiprocessors;
 	if (options->multiprocessors && options->multiprocessors < ctas)
@@ -64,11 +73,12 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 			*ret_why_not = "the rank leaves no shared memory for its ring";
 			return 0;
 		}
-		int r = CUDA_CALL(error,
-			cudaFuncSetAttribute(launch->kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				(int)launch->shared_bytes));
+		int r = CUDA_CALL(error, cudaFuncSetAttribute(launch->kernel.function,
+						 cudaFuncAttributeMaxDynamicSharedMemorySize,
+						 (int)launch->shared_bytes));
 		if (!r)
-			r = cuda_tables_map(tables, launcher->head.vocab, launch->kernel.stage_chunks, &launch->w2, error);
+			r = cuda_tables_map(tables, launcher->head.vocab,
+				launch->kernel.stage_chunks, &launch->w2, error);
 		if (r)
 			return r;
 	}
@@ -76,29 +86,33 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 	return 0;
 }
 
-static int prepare_step(struct launcher *launcher, const struct cuda_device *device, struct error_text *error)
+static int prepare_step(
+	struct launcher *launcher, const struct cuda_device *device, struct error_text *error)
 {
 	for (int i = 0; i < 2; i++) {
 		struct step_launch *launch = &launcher->step[i];
 		step_kernel_for(i ? 64 : 8, &launch->kernel);
-		launch->shared_bytes = step_kernel_shared_bytes(&launch->kernel, launcher->head.rank);
+		launch->shared_bytes =
+			step_kernel_shared_bytes(&launch->kernel, launcher->head.rank);
 		if (launch->shared_bytes > (size_t)device->shared_bytes) {
 			if (!i)
 				return error_text_set(error, ENOTSUP,
-					"rank: the embeddings of 8 rows of %u columns do not fit into %d bytes of "
+					"rank: the embeddings of 8 rows of %u columns do not fit "
+					"into %d bytes of "
 					"shared memory",
 					launcher->head.rank, device->shared_bytes);
 			*launch = launcher->step[0]; /* passes of 8 rows for all */
 			continue;
 		}
 		int blocks = 0;
-		int r = CUDA_CALL(error,
-			cudaFuncSetAttribute(launch->kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				(int)launch->shared_bytes));
+		int r = CUDA_CALL(error, cudaFuncSetAttribute(launch->kernel.function,
+						 cudaFuncAttributeMaxDynamicSharedMemorySize,
+						 (int)launch->shared_bytes));
 		if (!r)
-			r = CUDA_CALL(error,
-				cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch->kernel.function,
-					(int)launch->kernel.threads, launch->shared_bytes));
+			r = CUDA_CALL(
+				error, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks,
+					       launch->kernel.function, (int)launch->kernel.threads,
+					       launch->shared_bytes));
 		if (r)
 			return r;
 		const unsigned most = (unsigned)(blocks * device->multiprocessors);
@@ -108,8 +122,9 @@ static int prepare_step(struct launcher *launcher, const struct cuda_device *dev
 	return 0;
 }
 
-int launcher_prepare(struct launcher *launcher, const struct cuda_device *device, const struct cuda_tables *tables,
-	const struct cuda_options *options, const char **ret_why_not, struct error_text *error)
+int launcher_prepare(struct launcher *launcher, const struct cuda_device *device,
+	const struct cuda_tables *tables, const struct cuda_options *options,
+	const char **ret_why_not, struct error_text *error)
 {
 	*ret_why_not = NULL;
 	const int r = prepare_step(launcher, device, error);
@@ -121,8 +136,8 @@ uint32_t launcher_passes(uint32_t rows)
 	return (rows + BLOCK_ROWS_MAX - 1) / BLOCK_ROWS_MAX;
 }
 
-void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass, struct block_pass *rows,
-	struct block_node *ret)
+void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass,
+	struct block_pass *rows, struct block_node *ret)
 {
 	int shape = 0;
 	while (shape + 1 < BLOCK_SHAPES && launcher->block[shape].kernel.rows < bucket)
@@ -143,8 +158,8 @@ void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint3
 	};
 }
 
-static int enqueue_dependent(const void *function, unsigned grid, unsigned threads, size_t shared_bytes,
-	void **parameters, cudaStream_t stream, struct error_text *error)
+static int enqueue_dependent(const void *function, unsigned grid, unsigned threads,
+	size_t shared_bytes, void **parameters, cudaStream_t stream, struct error_text *error)
 {
 	cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
 	attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -159,26 +174,28 @@ static int enqueue_dependent(const void *function, unsigned grid, unsigned threa
 	return CUDA_CALL(error, cudaLaunchKernelExC(&config, function, parameters));
 }
 
-int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps, cudaStream_t stream,
-	struct error_text *error)
+int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+	cudaStream_t stream, struct error_text *error)
 {
 	const struct step_launch *launch = &launcher->step[bucket > 8];
 	const size_t columns = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
-	const size_t keys = (size_t)steps * launcher->head.step_keys_pitch * sizeof(*launcher->head.step_keys);
-	int r = CUDA_CALL(error,
-		cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns, columns, cudaMemcpyHostToDevice,
-			stream));
+	const size_t keys =
+		(size_t)steps * launcher->head.step_keys_pitch * sizeof(*launcher->head.step_keys);
+	int r = CUDA_CALL(error, cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns,
+					 columns, cudaMemcpyHostToDevice, stream));
 	if (!r)
 		r = CUDA_CALL(error, cudaMemsetAsync(launcher->head.step_keys, 0, keys, stream));
 	for (uint32_t step = 0; !r && step < steps; step++) {
 		for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
 			void *parameters[] = {(void *)&launcher->head, &first, &step};
-			r = enqueue_dependent(launch->kernel.function, launch->grid, launch->kernel.threads,
-				launch->shared_bytes, parameters, stream, error);
+			r = enqueue_dependent(launch->kernel.function, launch->grid,
+				launch->kernel.threads, launch->shared_bytes, parameters, stream,
+				error);
 		}
 	}
 	if (r)
 		return r;
 	void *parameters[] = {(void *)&launcher->head};
-	return enqueue_dependent(step_finish_kernel(), 1, STEP_FINISH_THREADS, 0, parameters, stream, error);
+	return enqueue_dependent(
+		step_finish_kernel(), 1, STEP_FINISH_THREADS, 0, parameters, stream, error);
 }

@@ -1,6 +1,7 @@
-/* What a launch consists of, in either form. The step form's kernels are put on a stream, which runs them or captures
- * them; the block form's become kernel nodes, whose rows are parameters that change from launch to launch. Nothing here
- * looks at a batch: only at its bucket and draft length. */
+/* What a launch consists of, in either form. The step form's kernels are put on a stream, which
+ * runs them or captures them; the block form's become kernel nodes, whose rows are parameters that
+ * change from launch to launch. Nothing here looks at a batch: only at its bucket and draft length.
+ */
 #ifndef KERNELS_CUDA_LAUNCHER_H
 #define KERNELS_CUDA_LAUNCHER_H
 
@@ -35,27 +36,28 @@ struct launcher {
 	struct step_launch step[2]; /* passes of 8 and of 64 rows */
 };
 
-/* Makes `launcher`, whose head, columns and limits are set, ready. Without room for the block form it is left out and
- * `ret_why_not` says so (else NULL). */
-int launcher_prepare(struct launcher *launcher, const struct cuda_device *device, const struct cuda_tables *tables,
-	const struct cuda_options *options, const char **ret_why_not, struct error_text *error);
+/* Makes `launcher`, whose head, columns and limits are set, ready. Without room for the block form
+ * it is left out and `ret_why_not` says so (else NULL). */
+int launcher_prepare(struct launcher *launcher, const struct cuda_device *device,
+	const struct cuda_tables *tables, const struct cuda_options *options,
+	const char **ret_why_not, struct error_text *error);
 
 /* Passes of the block form that so many rows take. */
 uint32_t launcher_passes(uint32_t rows);
 
-/* One pass of the block form in a bucket: fills `plan` and the parameters of its node, which point into `plan`, `pass`
- * and the launcher. */
+/* One pass of the block form in a bucket: fills `plan` and the parameters of its node, which point
+ * into `plan`, `pass` and the launcher. */
 struct block_node {
 	struct block_plan plan;
 	void *parameters[4];
 	struct cudaKernelNodeParams node;
 };
 
-void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass, struct block_pass *rows,
-	struct block_node *ret);
+void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass,
+	struct block_pass *rows, struct block_node *ret);
 
 /* The step form: the copy of the columns, then the kernels. */
-int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps, cudaStream_t stream,
-	struct error_text *error);
+int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+	cudaStream_t stream, struct error_text *error);
 
 #endif

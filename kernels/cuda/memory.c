@@ -56,17 +56,21 @@ static size_t position_of(const struct cuda_memory *memory, uintptr_t at)
 	return low;
 }
 
-static int check_range(struct cuda_memory *memory, const void *address, size_t bytes, struct error_text *error)
+static int check_range(
+	struct cuda_memory *memory, const void *address, size_t bytes, struct error_text *error)
 {
 	const uintptr_t begin = (uintptr_t)address;
 	if (!bytes || begin + bytes < begin)
-		return error_text_set(error, EINVAL, "a range of %zu bytes at %p can't be announced", bytes, address);
+		return error_text_set(error, EINVAL,
+			"a range of %zu bytes at %p can't be announced", bytes, address);
 	const size_t at = position_of(memory, begin);
 	if (at < memory->count && memory->ranges[at].begin < begin + bytes)
-		return error_text_set(error, EEXIST, "%zu bytes at %p overlap a range that is announced already", bytes,
+		return error_text_set(error, EEXIST,
+			"%zu bytes at %p overlap a range that is announced already", bytes,
 			address);
 	if (memory->count >= MEMORY_RANGES_MAX)
-		return error_text_set(error, ENOSPC, "%u ranges are announced, which is the limit", MEMORY_RANGES_MAX);
+		return error_text_set(error, ENOSPC, "%u ranges are announced, which is the limit",
+			MEMORY_RANGES_MAX);
 	if (memory->count == memory->room) {
 		const size_t room = memory->room ? memory->room * 2 : 16;
 		struct range *ranges = realloc(memory->ranges, room * sizeof(*ranges));
@@ -86,21 +90,25 @@ static void insert(struct cuda_memory *memory, struct range range)
 	memory->count++;
 }
 
-int cuda_memory_add_host(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
+int cuda_memory_add_host(
+	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
 	int r = check_range(memory, address, bytes, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaHostRegister(address, bytes, cudaHostRegisterPortable));
 	if (!r)
-		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes, MEMORY_PINNED});
+		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes,
+				       MEMORY_PINNED});
 	return r;
 }
 
-int cuda_memory_add_device(struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
+int cuda_memory_add_device(
+	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
 	const int r = check_range(memory, address, bytes, error);
 	if (!r)
-		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes, MEMORY_DEVICE});
+		insert(memory, (struct range){(uintptr_t)address, (uintptr_t)address + bytes,
+				       MEMORY_DEVICE});
 	return r;
 }
 
@@ -112,10 +120,12 @@ void cuda_memory_remove(struct cuda_memory *memory, const void *address)
 	if (memory->ranges[at].kind == MEMORY_PINNED)
 		cudaHostUnregister((void *)memory->ranges[at].begin);
 	memory->count--;
-	memmove(memory->ranges + at, memory->ranges + at + 1, (memory->count - at) * sizeof(*memory->ranges));
+	memmove(memory->ranges + at, memory->ranges + at + 1,
+		(memory->count - at) * sizeof(*memory->ranges));
 }
 
-enum memory_kind cuda_memory_kind(const struct cuda_memory *memory, const void *address, uint64_t bytes)
+enum memory_kind cuda_memory_kind(
+	const struct cuda_memory *memory, const void *address, uint64_t bytes)
 {
 	const uintptr_t begin = (uintptr_t)address;
 	if (!memory)
@@ -142,8 +152,9 @@ int arena_reset(struct arena *arena, size_t size, struct error_text *error)
 		return 0;
 	arena_done(arena);
 	size += size / 2; /* so that slowly growing batches do not each allocate */
-	const int r = arena->kind == MEMORY_DEVICE ? CUDA_CALL(error, cudaMalloc(&memory, size))
-						   : CUDA_CALL(error, cudaMallocHost(&memory, size));
+	const int r = arena->kind == MEMORY_DEVICE
+			      ? CUDA_CALL(error, cudaMalloc(&memory, size))
+			      : CUDA_CALL(error, cudaMallocHost(&memory, size));
 	if (r)
 		return r;
 	arena->memory = memory;

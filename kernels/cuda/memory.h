@@ -1,5 +1,6 @@
-/* Where a batch's base and draft logits lie: in device memory that was announced (used in place), in pinned host memory
- * (copied by the GPU), or anywhere (copied through pinned memory); and room for such copies. */
+/* Where a batch's base and draft logits lie: in device memory that was announced (used in place),
+ * in pinned host memory (copied by the GPU), or anywhere (copied through pinned memory); and room
+ * for such copies. */
 #ifndef KERNELS_CUDA_MEMORY_H
 #define KERNELS_CUDA_MEMORY_H
 
@@ -9,8 +10,10 @@
 
 enum memory_kind { MEMORY_PLAIN, MEMORY_PINNED, MEMORY_DEVICE };
 
-/* What one announced range, holding [address, address + bytes) whole, is; else plain. `memory` may be NULL. */
-enum memory_kind cuda_memory_kind(const struct cuda_memory *memory, const void *address, uint64_t bytes);
+/* What one announced range, holding [address, address + bytes) whole, is; else plain. `memory` may
+ * be NULL. */
+enum memory_kind cuda_memory_kind(
+	const struct cuda_memory *memory, const void *address, uint64_t bytes);
 
 /* Memory of one kind, handed out from its start, and taken back all at once. */
 struct arena {

@@ -1,5 +1,6 @@
-// The arithmetic of NUMERICS sections 2, 4, 5 and 6, operation by operation. Everything whose rounding matters is an
-// intrinsic or an instruction by name, so that no compiler flag can fuse, split or flush it.
+// The arithmetic of NUMERICS sections 2, 4, 5 and 6, operation by operation. Everything whose
+// rounding matters is an intrinsic or an instruction by name, so that no compiler flag can fuse,
+// split or flush it.
 #pragma once
 
 #include <cstdint>
@@ -105,8 +106,9 @@ DEVICE uint16_t scaled_logit(float x, float multiplier, float soft_cap, float in
 
 // ---- section 4: the noise ----
 //
-// The last round of the hash before its finish is rotl(h ^ k(v), 13) * 5 + c. A rotation distributes over xor, so the
-// row's half and the id's half are rotated once each and meet in a single xor.
+// The last round of the hash before its finish is rotl(h ^ k(v), 13) * 5 + c. A rotation
+// distributes over xor, so the row's half and the id's half are rotated once each and meet in a
+// single xor.
 
 DEVICE uint32_t rotate_left(uint32_t x, int by)
 {
@@ -127,7 +129,8 @@ DEVICE uint32_t row_hash(int64_t seed, int64_t first_position, uint32_t step)
 {
 	const uint64_t s = (uint64_t)seed ^ (uint64_t)step << 32;
 	const uint64_t q = (uint64_t)first_position + step - 1 + (1u << 30);
-	const uint32_t h = hash_round(hash_round(hash_round(0, (uint32_t)s), (uint32_t)(s >> 32)), (uint32_t)q);
+	const uint32_t h = hash_round(
+		hash_round(hash_round(0, (uint32_t)s), (uint32_t)(s >> 32)), (uint32_t)q);
 	return rotate_left(h, 13);
 }
 
@@ -146,8 +149,8 @@ DEVICE uint32_t hash_upper(uint32_t row, uint32_t id)
 	return h * 0xC2B2AE35u;
 }
 
-// log_sfu(x, 0) for a normal positive x, which is all that the noise asks for: u >= 2^-33 keeps -log(1 - u) above
-// 2^-33, so the `tiny`, zero and infinite cases of section 4 never arise.
+// log_sfu(x, 0) for a normal positive x, which is all that the noise asks for: u >= 2^-33 keeps
+// -log(1 - u) above 2^-33, so the `tiny`, zero and infinite cases of section 4 never arise.
 DEVICE float log_sfu(float x)
 {
 	const uint32_t i = __float_as_uint(x);
@@ -233,8 +236,8 @@ DEVICE uint32_t key_order(winner_key key)
 	return (uint32_t)(key >> 32);
 }
 
-// Where every search starts. Id 0 is always in the race with -inf at the least, so this never beats a true winner,
-// and values of -inf need not be looked at.
+// Where every search starts. Id 0 is always in the race with -inf at the least, so this never beats
+// a true winner, and values of -inf need not be looked at.
 DEVICE winner_key first_key()
 {
 	return make_key(order_of(-INFINITY), 0);

@@ -1,20 +1,22 @@
 // Noise only for values that can still win.
 //
-// With u the row's uniform number for an id, G >= ln(u) (NUMERICS section 4: G = ln(-ln(1 - u)), and -ln(1 - u) >= u),
-// so value = logit / T - G <= logit / T - ln(u), and an id cannot win once
+// With u the row's uniform number for an id, G >= ln(u) (NUMERICS section 4: G = ln(-ln(1 - u)),
+// and -ln(1 - u) >= u), so value = logit / T - G <= logit / T - ln(u), and an id cannot win once
 //
 //     u > 2^((logit / T - best) * log2 e)
 //
-// which costs a hash and one ex2, no logarithm. `best` is any value that the row is known to reach. The test is made
-// to err on the side of looking: of u only the upper 16 bits are used, rounded down, and the exponent is raised by
-// 0.02 and by 2^-18 of best's own, which covers the roundings of the scaling, of ex2 and of the true value's arithmetic
-// (each under 2^-21 of either term). NaN on either side never prunes.
+// which costs a hash and one ex2, no logarithm. `best` is any value that the row is known to reach.
+// The test is made to err on the side of looking: of u only the upper 16 bits are used, rounded
+// down, and the exponent is raised by 0.02 and by 2^-18 of best's own, which covers the roundings
+// of the scaling, of ex2 and of the true value's arithmetic (each under 2^-21 of either term). NaN
+// on either side never prunes.
 //
 // Greedy rows (T = 0) use the same test with a scale so large that a logit below the best fails it.
 //
-// What passes is looked at again with the exact quotient, which also settles rows whose scale is out of range (|T|
-// beyond 2^126 either way), NaN and infinities without noise; the rest goes to a queue in shared memory from which
-// spare warps evaluate it, because a warpgroup that waits for one of its warps wastes its matrix products.
+// What passes is looked at again with the exact quotient, which also settles rows whose scale is
+// out of range (|T| beyond 2^126 either way), NaN and infinities without noise; the rest goes to a
+// queue in shared memory from which spare warps evaluate it, because a warpgroup that waits for one
+// of its warps wastes its matrix products.
 #pragma once
 
 #include "hopper.cuh"
@@ -25,11 +27,13 @@ constexpr int QUEUE_ENTRIES = 512;
 constexpr int EVALUATOR_WARPS = 3;
 
 // What the test of a row needs, read with one 16-byte load.
-struct __align__(16) row_test {
+struct __align__(16) row_test
+{
 	uint32_t hash; // the row's half of the noise
 	float scale;   // unit / T
-	float bound;   // -best * unit and the slack; +inf: no best yet; -inf: nothing finite can win any more
-	float unit;    // log2 e, or GREEDY_UNIT
+	float bound; // -best * unit and the slack; +inf: no best yet; -inf: nothing finite can win
+		     // any more
+	float unit;  // log2 e, or GREEDY_UNIT
 };
 
 DEVICE bool is_greedy(const row_test &row)
@@ -49,7 +53,8 @@ DEVICE float bound_of(float best, float unit)
 	if (best == -INFINITY)
 		return INFINITY;
 	if (!(best < INFINITY))
-		return -INFINITY; // only +inf (whose sum with this is NaN, so it is looked at) and NaN can still win
+		return -INFINITY; // only +inf (whose sum with this is NaN, so it is looked at) and
+				  // NaN can still win
 	return __fmaf_rn(-best, unit, 0.02f + fabsf(best * unit) * 3.8e-6f);
 }
 
@@ -81,7 +86,8 @@ DEVICE float surely_reached(float logit, const row_test &row, uint32_t id)
 	if (is_greedy(row))
 		return mul_ftz(logit, row.scale);
 	// 1 - u is at least this, since u < (upper 16 bits + 1) / 65536.
-	const float rest = 1.9999847412109375f - (least_uniform_128(hash_upper(row.hash, id)) - 127.0f);
+	const float rest =
+		1.9999847412109375f - (least_uniform_128(hash_upper(row.hash, id)) - 127.0f);
 	if (rest <= 0.0f)
 		return -INFINITY;
 	return fma_ftz(logit, row.scale, -lg2_ftz(lg2_ftz(rest) * -0.69314718f) - 0.06f);
@@ -89,11 +95,13 @@ DEVICE float surely_reached(float logit, const row_test &row, uint32_t id)
 
 // Ids that may win, waiting for their noise: many producers, a few evaluator warps.
 struct candidate_queue {
-	// Bits 0-31 id, 32-47 logit, 48-55 row, 56-63 the lap in which the slot was written, so that a reader sees
-	// whether an entry is there: a slot holds either this lap's entry or the last one's.
+	// Bits 0-31 id, 32-47 logit, 48-55 row, 56-63 the lap in which the slot was written, so
+	// that a reader sees whether an entry is there: a slot holds either this lap's entry or the
+	// last one's.
 	uint64_t entries[QUEUE_ENTRIES];
 	uint32_t tail, head;
-	uint32_t finished; // consumer warps that have offered their last of a step, counted over all steps
+	uint32_t finished; // consumer warps that have offered their last of a step, counted over
+			   // all steps
 
 	DEVICE static uint64_t lap_of(uint32_t place)
 	{
@@ -109,7 +117,8 @@ struct candidate_queue {
 			(uint64_t)id | (uint64_t)logit << 32 | (uint64_t)row << 48 | lap_of(place);
 	}
 
-	// Takes up to 32 entries for a warp, one a lane: 1 got some (`has` says which lanes), 0 nothing there, -1 again.
+	// Takes up to 32 entries for a warp, one a lane: 1 got some (`has` says which lanes), 0
+	// nothing there, -1 again.
 	DEVICE int pop(uint64_t &entry, bool &has)
 	{
 		const int lane = threadIdx.x % 32;

@@ -1,10 +1,11 @@
 // Which tiles of w2 a block of threads works on, in what order, and where they come from.
 //
-// A tile is 64 vocabulary ids. Multiprocessor c of G has tiles c, c + G, c + 2G, … . The last `resident` of them stay
-// in its shared memory for the whole block of steps; the others stream through the ring once a step, forwards in even
-// steps and backwards in odd ones, so that the end of one step is still in L2 at the start of the next. Of the
-// streamed ones, `pinned`, spread evenly, are asked to stay in L2 (evict_last) while all else passes through it
-// (evict_first): which is what lets a table larger than L2 be read from it in part. They are released at the end.
+// A tile is 64 vocabulary ids. Multiprocessor c of G has tiles c, c + G, c + 2G, … . The last
+// `resident` of them stay in its shared memory for the whole block of steps; the others stream
+// through the ring once a step, forwards in even steps and backwards in odd ones, so that the end
+// of one step is still in L2 at the start of the next. Of the streamed ones, `pinned`, spread
+// evenly, are asked to stay in L2 (evict_last) while all else passes through it (evict_first):
+// which is what lets a table larger than L2 be read from it in part. They are released at the end.
 #pragma once
 
 #include "columns.h"
@@ -55,7 +56,8 @@ struct tile_schedule {
 
 	DEVICE int tile(int step, int item) const
 	{
-		const int index = is_resident(item) ? streamed + item - resident_at : stream_index(step, item);
+		const int index = is_resident(item) ? streamed + item - resident_at
+						    : stream_index(step, item);
 		return index * grid + cta;
 	}
 };

@@ -29,25 +29,29 @@ static bool wants_logits(const struct markov_batch *batch, uint32_t row)
 	return batch->slots[row] >= 0 && batch->logits && batch->logits[row];
 }
 
-static enum memory_kind base_kind(const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
+static enum memory_kind base_kind(
+	const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
 {
-	return cuda_memory_kind(s->memory, batch->base[row], extent(batch->base_strides[row], batch->steps, vocab));
+	return cuda_memory_kind(
+		s->memory, batch->base[row], extent(batch->base_strides[row], batch->steps, vocab));
 }
 
-static enum memory_kind logits_kind(const struct staging *s, const struct markov_batch *batch, uint32_t row,
-	uint32_t vocab)
+static enum memory_kind logits_kind(
+	const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
 {
 	return cuda_memory_kind(s->memory, batch->logits[row],
 		extent(batch->logits_strides[row], batch->steps, vocab));
 }
 
-static size_t trace_bytes(const struct markov_batch *batch, uint32_t vocab, size_t size, const void *wanted)
+static size_t trace_bytes(
+	const struct markov_batch *batch, uint32_t vocab, size_t size, const void *wanted)
 {
 	return wanted ? arena_rounded((size_t)batch->rows * batch->steps * vocab * size) : 0;
 }
 
 /* Room for every row that has to be copied. */
-static int make_room(struct staging *s, const struct markov_batch *batch, uint32_t vocab, struct error_text *error)
+static int make_room(struct staging *s, const struct markov_batch *batch, uint32_t vocab,
+	struct error_text *error)
 {
 	size_t base[3] = {0}, logits[3] = {0}; /* rows by kind */
 	for (uint32_t row = 0; row < batch->rows; row++) {
@@ -55,40 +59,47 @@ static int make_room(struct staging *s, const struct markov_batch *batch, uint32
 		if (wants_logits(batch, row))
 			logits[logits_kind(s, batch, row, vocab)]++;
 	}
-	/* Steps start at multiples of 16 bytes, so that odd vocabularies too are read in whole pieces. */
+	/* Steps start at multiples of 16 bytes, so that odd vocabularies too are read in whole
+	 * pieces. */
 	s->step_bytes = ((size_t)vocab * 2 + 15) & ~(size_t)15;
 	s->row_bytes = arena_rounded(s->step_bytes * batch->steps);
-	int r = arena_reset(&s->base, (base[MEMORY_PLAIN] + base[MEMORY_PINNED]) * s->row_bytes, error);
+	int r = arena_reset(
+		&s->base, (base[MEMORY_PLAIN] + base[MEMORY_PINNED]) * s->row_bytes, error);
 	if (!r)
 		r = arena_reset(&s->pinned_base, base[MEMORY_PLAIN] * s->row_bytes, error);
 	if (!r)
-		r = arena_reset(&s->logits, (logits[MEMORY_PLAIN] + logits[MEMORY_PINNED]) * s->row_bytes, error);
+		r = arena_reset(&s->logits,
+			(logits[MEMORY_PLAIN] + logits[MEMORY_PINNED]) * s->row_bytes, error);
 	if (!r)
 		r = arena_reset(&s->pinned_logits, logits[MEMORY_PLAIN] * s->row_bytes, error);
 	if (!r)
 		r = arena_reset(&s->trace,
 			trace_bytes(batch, vocab, sizeof(*batch->trace_bias), batch->trace_bias) +
-				trace_bytes(batch, vocab, sizeof(*batch->trace_values), batch->trace_values),
+				trace_bytes(batch, vocab, sizeof(*batch->trace_values),
+					batch->trace_values),
 			error);
 	return r;
 }
 
 /* A row's steps, one copy if the strides allow it. */
-static int copy_steps(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint32_t steps, size_t width,
-	enum cudaMemcpyKind kind, cudaStream_t stream, struct error_text *error)
+static int copy_steps(void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+	uint32_t steps, size_t width, enum cudaMemcpyKind kind, cudaStream_t stream,
+	struct error_text *error)
 {
 	int r = 0;
-	if (to_stride >= width && from_stride >= width && to_stride <= PITCH_MAX && from_stride <= PITCH_MAX)
-		return CUDA_CALL(error, cudaMemcpy2DAsync(to, to_stride, from, from_stride, width, steps, kind, stream));
+	if (to_stride >= width && from_stride >= width && to_stride <= PITCH_MAX &&
+		from_stride <= PITCH_MAX)
+		return CUDA_CALL(error, cudaMemcpy2DAsync(to, to_stride, from, from_stride, width,
+						steps, kind, stream));
 	for (uint32_t step = 0; !r && step < steps; step++)
 		r = CUDA_CALL(error,
-			cudaMemcpyAsync((char *)to + step * to_stride, (const char *)from + step * from_stride, width, kind,
-				stream));
+			cudaMemcpyAsync((char *)to + step * to_stride,
+				(const char *)from + step * from_stride, width, kind, stream));
 	return r;
 }
 
-static int send_base(struct staging *s, const struct markov_batch *batch, uint32_t i, uint32_t vocab,
-	struct draft_row *row, cudaStream_t stream, struct error_text *error)
+static int send_base(struct staging *s, const struct markov_batch *batch, uint32_t i,
+	uint32_t vocab, struct draft_row *row, cudaStream_t stream, struct error_text *error)
 {
 	const enum memory_kind kind = base_kind(s, batch, i, vocab);
 	const size_t width = (size_t)vocab * 2;
@@ -109,11 +120,12 @@ static int send_base(struct staging *s, const struct markov_batch *batch, uint32
 	}
 	row->base = (uint64_t)to;
 	row->base_stride = s->step_bytes;
-	return copy_steps(to, s->step_bytes, from, stride, batch->steps, width, cudaMemcpyHostToDevice, stream, error);
+	return copy_steps(to, s->step_bytes, from, stride, batch->steps, width,
+		cudaMemcpyHostToDevice, stream, error);
 }
 
-int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t vocab, struct draft_columns *columns,
-	cudaStream_t stream, struct error_text *error)
+int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t vocab,
+	struct draft_columns *columns, cudaStream_t stream, struct error_text *error)
 {
 	struct draft_row *rows = (struct draft_row *)(columns + 1);
 	int r = make_room(s, batch, vocab, error);
@@ -127,7 +139,8 @@ int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t v
 		};
 		if (wants_logits(batch, i)) {
 			const bool in_place = logits_kind(s, batch, i, vocab) == MEMORY_DEVICE;
-			row.logits = (uint64_t)(in_place ? batch->logits[i] : arena_take(&s->logits, s->row_bytes));
+			row.logits = (uint64_t)(in_place ? batch->logits[i]
+							 : arena_take(&s->logits, s->row_bytes));
 			row.logits_stride = in_place ? batch->logits_strides[i] : s->step_bytes;
 		}
 		r = send_base(s, batch, i, vocab, &row, stream, error);
@@ -136,14 +149,15 @@ int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t v
 	if (r)
 		return r;
 	columns->trace_bias =
-		batch->trace_bias
-			? (uint64_t)arena_take(&s->trace,
-				  trace_bytes(batch, vocab, sizeof(*batch->trace_bias), batch->trace_bias))
-			: 0;
+		batch->trace_bias ? (uint64_t)arena_take(&s->trace,
+					    trace_bytes(batch, vocab, sizeof(*batch->trace_bias),
+						    batch->trace_bias))
+				  : 0;
 	columns->trace_values =
 		batch->trace_values
-			? (uint64_t)arena_take(&s->trace,
-				  trace_bytes(batch, vocab, sizeof(*batch->trace_values), batch->trace_values))
+			? (uint64_t)arena_take(
+				  &s->trace, trace_bytes(batch, vocab, sizeof(*batch->trace_values),
+						     batch->trace_values))
 			: 0;
 	return 0;
 }
@@ -160,9 +174,11 @@ int staging_collect(struct staging *s, const struct markov_batch *batch, uint32_
 		if (kind == MEMORY_DEVICE)
 			continue;
 		const bool plain = kind == MEMORY_PLAIN;
-		r = copy_steps(plain ? arena_take(&s->pinned_logits, s->row_bytes) : batch->logits[i],
-			plain ? s->step_bytes : batch->logits_strides[i], (const void *)rows[i].logits, s->step_bytes,
-			batch->steps, (size_t)vocab * 2, cudaMemcpyDeviceToHost, stream, error);
+		r = copy_steps(
+			plain ? arena_take(&s->pinned_logits, s->row_bytes) : batch->logits[i],
+			plain ? s->step_bytes : batch->logits_strides[i],
+			(const void *)rows[i].logits, s->step_bytes, batch->steps,
+			(size_t)vocab * 2, cudaMemcpyDeviceToHost, stream, error);
 	}
 	return r;
 }
@@ -175,8 +191,8 @@ void staging_receive(struct staging *s, const struct markov_batch *batch, uint32
 		if (!wants_logits(batch, row) || logits_kind(s, batch, row, vocab) != MEMORY_PLAIN)
 			continue;
 		for (uint32_t step = 0; step < batch->steps; step++)
-			memcpy((char *)batch->logits[row] + step * batch->logits_strides[row], from + step * s->step_bytes,
-				(size_t)vocab * 2);
+			memcpy((char *)batch->logits[row] + step * batch->logits_strides[row],
+				from + step * s->step_bytes, (size_t)vocab * 2);
 		from += s->row_bytes;
 	}
 	const size_t values = (size_t)batch->rows * batch->steps * vocab;

@@ -1,6 +1,7 @@
-/* From a batch to the columns of a launch, and back: rows in device memory are used in place, others are copied there
- * and back, since kernels that read host memory in small pieces get a fifth of what the copy engines do. Owned by the
- * head; from staging_send() to staging_receive() the batch must stay as it is. */
+/* From a batch to the columns of a launch, and back: rows in device memory are used in place,
+ * others are copied there and back, since kernels that read host memory in small pieces get a fifth
+ * of what the copy engines do. Owned by the head; from staging_send() to staging_receive() the
+ * batch must stay as it is. */
 #ifndef KERNELS_CUDA_STAGING_H
 #define KERNELS_CUDA_STAGING_H
 
@@ -11,7 +12,7 @@
 
 struct staging {
 	const struct cuda_memory *memory; /* or NULL: nothing is used in place */
-	struct arena base, logits;	  /* on the device */
+	struct arena base, logits;        /* on the device */
 	struct arena pinned_base, pinned_logits, trace;
 	size_t step_bytes, row_bytes; /* of a copied row */
 };

@@ -1,15 +1,16 @@
-// The step form: one launch computes one step of a pass of rows, with ordinary loads and mma.sync. It needs no more
-// of the GPU than is free, keeps nothing between launches but the winners' keys in global memory (where another rank's
-// can be merged in), computes every value in full, and shares no code with the block form but the arithmetic, which
-// makes it the check on the other. It alone writes traces.
+// The step form: one launch computes one step of a pass of rows, with ordinary loads and mma.sync.
+// It needs no more of the GPU than is free, keeps nothing between launches but the winners' keys in
+// global memory (where another rank's can be merged in), computes every value in full, and shares
+// no code with the block form but the arithmetic, which makes it the check on the other. It alone
+// writes traces.
 //
-// Launches of one block of steps may overlap (programmatic dependent launch): each waits for the one before it before
-// it looks at a key, and before it ends.
+// Launches of one block of steps may overlap (programmatic dependent launch): each waits for the
+// one before it before it looks at a key, and before it ends.
 #include "kernels.h"
 #include "numerics.cuh"
 
 constexpr int STEP_THREADS = 128;
-constexpr int WARP_IDS = 16;	 // that a warp works on at once
+constexpr int WARP_IDS = 16; // that a warp works on at once
 constexpr int BLOCK_IDS = WARP_IDS * STEP_THREADS / 32;
 constexpr int EMBEDDING_PAD = 32; // bytes past each embedding, against bank conflicts
 
@@ -23,14 +24,16 @@ DEVICE void let_successor_start()
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// d[16 ids x 8 rows] += a b over 16 columns, in the order of NUMERICS section 3. Which of the 16 columns a register
-// holds is free, as long as a and b agree: thread t of four has columns 4t to 4t + 3, which are one 8-byte load.
+// d[16 ids x 8 rows] += a b over 16 columns, in the order of NUMERICS section 3. Which of the 16
+// columns a register holds is free, as long as a and b agree: thread t of four has columns 4t to 4t
+// + 3, which are one 8-byte load.
 DEVICE void multiply_16(float (&d)[4], uint2 a_low, uint2 a_high, uint2 b)
 {
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-		     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-		     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-		     : "r"(a_low.x), "r"(a_high.x), "r"(a_low.y), "r"(a_high.y), "r"(b.x), "r"(b.y));
+	asm volatile(
+		"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+		"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+		: "r"(a_low.x), "r"(a_high.x), "r"(a_low.y), "r"(a_high.y), "r"(b.x), "r"(b.y));
 }
 
 template <int N> struct step_state {
@@ -39,8 +42,9 @@ template <int N> struct step_state {
 	draft_row row[N];
 };
 
-template <int N> DEVICE void load_step_rows(step_state<N> &state, const draft_head &head, uint32_t first_row, int rows,
-	uint32_t step)
+template <int N>
+DEVICE void load_step_rows(
+	step_state<N> &state, const draft_head &head, uint32_t first_row, int rows, uint32_t step)
 {
 	const uint32_t steps = head.columns->steps;
 	for (int r = threadIdx.x; r < N; r += STEP_THREADS) {
@@ -51,10 +55,12 @@ template <int N> DEVICE void load_step_rows(step_state<N> &state, const draft_he
 			state.token[r] = state.row[r].anchor;
 			if (step > 0) {
 				const winner_key key =
-					__ldcg(&head.step_keys[(step - 1) * head.step_keys_pitch + first_row + r]);
+					__ldcg(&head.step_keys[(step - 1) * head.step_keys_pitch +
+							       first_row + r]);
 				state.token[r] = key_id(key);
 				if (blockIdx.x == 0) {
-					head.tokens[(uint64_t)(first_row + r) * steps + step - 1] = key_id(key);
+					head.tokens[(uint64_t)(first_row + r) * steps + step - 1] =
+						key_id(key);
 					if (key_order(key) == ORDER_NAN)
 						head.flags[first_row + r] = DRAFT_FLAG_NAN;
 				}
@@ -86,18 +92,23 @@ __global__ void __launch_bounds__(STEP_THREADS)
 		const int r = i / (head.rank / 8), piece = i % (head.rank / 8);
 		uint4 x = make_uint4(0, 0, 0, 0);
 		if (r < rows)
-			x = ((const uint4 *)head.w1)[(uint64_t)min(state.token[r], head.target_vocab - 1) *
-					(head.rank / 8) + piece];
+			x = ((const uint4 *)head
+					.w1)[(uint64_t)min(state.token[r], head.target_vocab - 1) *
+						     (head.rank / 8) +
+					     piece];
 		*(uint4 *)(embeddings + r * pitch + piece * 16) = x;
 	}
 	__syncthreads();
 
 	const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-	for (uint32_t from = blockIdx.x * BLOCK_IDS + threadIdx.x / 32 * WARP_IDS; from < head.vocab;
-		from += gridDim.x * BLOCK_IDS) {
-		// Thread (g, t) has rows 2t and 2t + 1, of each eight, of the ids from + g and from + g + 8.
-		const char *a_low = (const char *)head.w2 + (uint64_t)min(from + g, head.vocab - 1) * head.rank * 2;
-		const char *a_high = (const char *)head.w2 + (uint64_t)min(from + g + 8, head.vocab - 1) * head.rank * 2;
+	for (uint32_t from = blockIdx.x * BLOCK_IDS + threadIdx.x / 32 * WARP_IDS;
+		from < head.vocab; from += gridDim.x * BLOCK_IDS) {
+		// Thread (g, t) has rows 2t and 2t + 1, of each eight, of the ids from + g and from
+		// + g + 8.
+		const char *a_low = (const char *)head.w2 +
+				    (uint64_t)min(from + g, head.vocab - 1) * head.rank * 2;
+		const char *a_high = (const char *)head.w2 +
+				     (uint64_t)min(from + g + 8, head.vocab - 1) * head.rank * 2;
 		float sum[N / 8][4] = {};
 		for (uint32_t k = 0; k < head.rank * 2; k += 128) {
 			uint2 low[4], high[4];
@@ -111,7 +122,8 @@ __global__ void __launch_bounds__(STEP_THREADS)
 #pragma unroll
 				for (int r = 0; r < N / 8; r++)
 					multiply_16(sum[r], low[i], high[i],
-						*(const uint2 *)(embeddings + (r * 8 + g) * pitch + k + i * 32 + t * 8));
+						*(const uint2 *)(embeddings + (r * 8 + g) * pitch +
+								 k + i * 32 + t * 8));
 		}
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
@@ -127,21 +139,29 @@ __global__ void __launch_bounds__(STEP_THREADS)
 						continue;
 					const uint16_t bias = float_bf16(sum[r][2 * z + y]);
 					const uint16_t base =
-						((const uint16_t *)(place.base + step * place.base_stride))[id];
-					const uint16_t x =
-						float_bf16(__fadd_rn(bf16_float(base), bf16_float(bias)));
-					const uint16_t logit = scaled_logit(bf16_float(x), head.multiplier,
-						head.soft_cap, head.inverse_soft_cap);
+						((const uint16_t *)(place.base +
+								    step * place.base_stride))[id];
+					const uint16_t x = float_bf16(
+						__fadd_rn(bf16_float(base), bf16_float(bias)));
+					const uint16_t logit =
+						scaled_logit(bf16_float(x), head.multiplier,
+							head.soft_cap, head.inverse_soft_cap);
 					if (place.logits)
-						((uint16_t *)(place.logits + step * place.logits_stride))[id] = logit;
-					const float value = noised_value(bf16_float(logit), place.temperature,
-						state.hash[row], id_hash(id));
-					const uint64_t trace = ((uint64_t)(first_row + row) * steps + step) *
-						head.vocab + id;
+						((uint16_t *)(place.logits +
+							      step * place.logits_stride))[id] =
+							logit;
+					const float value = noised_value(bf16_float(logit),
+						place.temperature, state.hash[row], id_hash(id));
+					const uint64_t trace =
+						((uint64_t)(first_row + row) * steps + step) *
+							head.vocab +
+						id;
 					if (head.columns->trace_bias)
-						((uint16_t *)head.columns->trace_bias)[trace] = bias;
+						((uint16_t *)head.columns->trace_bias)[trace] =
+							bias;
 					if (head.columns->trace_values)
-						((float *)head.columns->trace_values)[trace] = value;
+						((float *)head.columns->trace_values)[trace] =
+							value;
 					const winner_key key = make_key(order_of(value), id);
 					best = key > best ? key : best;
 				}
@@ -157,15 +177,18 @@ __global__ void __launch_bounds__(STEP_THREADS)
 	}
 	__syncthreads();
 	for (int r = threadIdx.x; r < rows; r += STEP_THREADS)
-		atomicMax(&head.step_keys[step * head.step_keys_pitch + first_row + r], state.best[r]);
+		atomicMax(&head.step_keys[step * head.step_keys_pitch + first_row + r],
+			state.best[r]);
 }
 
-__global__ void __launch_bounds__(STEP_FINISH_THREADS) draft_finish(const __grid_constant__ draft_head head)
+__global__ void __launch_bounds__(STEP_FINISH_THREADS)
+	draft_finish(const __grid_constant__ draft_head head)
 {
 	wait_for_predecessor();
 	const uint32_t steps = head.columns->steps;
 	for (uint32_t row = threadIdx.x; row < head.columns->rows; row += STEP_FINISH_THREADS) {
-		const winner_key key = __ldcg(&head.step_keys[(steps - 1) * head.step_keys_pitch + row]);
+		const winner_key key =
+			__ldcg(&head.step_keys[(steps - 1) * head.step_keys_pitch + row]);
 		head.tokens[(uint64_t)row * steps + steps - 1] = key_id(key);
 		if (key_order(key) == ORDER_NAN)
 			head.flags[row] = DRAFT_FLAG_NAN;

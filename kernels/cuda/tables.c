@@ -32,7 +32,8 @@ static int bounce_init(struct bounce *b, struct error_text *error)
 	for (int i = 0; !r && i < 2; i++) {
 		r = CUDA_CALL(error, cudaMallocHost((void **)&b->buffer[i], BOUNCE_BYTES));
 		if (!r)
-			r = CUDA_CALL(error, cudaEventCreateWithFlags(&b->copied[i], cudaEventDisableTiming));
+			r = CUDA_CALL(error,
+				cudaEventCreateWithFlags(&b->copied[i], cudaEventDisableTiming));
 	}
 	return r;
 }
@@ -43,8 +44,8 @@ struct loading {
 	uint64_t done, total; /* rows of both tables */
 };
 
-static int load_table(struct bounce *b, const uint16_t *from, uint32_t rows, uint32_t rank, uint32_t padded, void *to,
-	struct loading *loading, struct error_text *error)
+static int load_table(struct bounce *b, const uint16_t *from, uint32_t rows, uint32_t rank,
+	uint32_t padded, void *to, struct loading *loading, struct error_text *error)
 {
 	const size_t pitch = (size_t)padded * 2, width = (size_t)rank * 2;
 	const uint32_t at_once = (uint32_t)(BOUNCE_BYTES / pitch);
@@ -65,9 +66,8 @@ static int load_table(struct bounce *b, const uint16_t *from, uint32_t rows, uin
 				memset(buffer + i * pitch + width, 0, pitch - width);
 			}
 		}
-		r = CUDA_CALL(error,
-			cudaMemcpyAsync((char *)to + row * pitch, buffer, count * pitch, cudaMemcpyHostToDevice,
-				b->stream));
+		r = CUDA_CALL(error, cudaMemcpyAsync((char *)to + row * pitch, buffer,
+					     count * pitch, cudaMemcpyHostToDevice, b->stream));
 		if (!r)
 			r = CUDA_CALL(error, cudaEventRecord(b->copied[turn], b->stream));
 		loading->done += count;
@@ -79,12 +79,13 @@ static int load_table(struct bounce *b, const uint16_t *from, uint32_t rows, uin
 }
 
 int cuda_tables_load(const struct checkpoint *checkpoint,
-	void (*progress)(void *user, const char *what, double done), void *user, struct cuda_tables *ret,
-	struct error_text *error)
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct cuda_tables *ret, struct error_text *error)
 {
 	struct cuda_tables tables = {0};
 	struct bounce bounce = {0};
-	struct loading loading = {progress, user, 0, (uint64_t)checkpoint->vocab + checkpoint->target_vocab};
+	struct loading loading = {
+		progress, user, 0, (uint64_t)checkpoint->vocab + checkpoint->target_vocab};
 	int r;
 
 	if (checkpoint->rank > BOUNCE_BYTES / 4)
@@ -99,16 +100,17 @@ int cuda_tables_load(const struct checkpoint *checkpoint,
 	if (!r)
 		r = CUDA_CALL(error, cudaMalloc(&tables.w2, w2_bytes));
 	if (r == -ENOMEM)
-		error_text_set(error, ENOMEM, "the tables need %zu MiB of device memory and do not fit",
+		error_text_set(error, ENOMEM,
+			"the tables need %zu MiB of device memory and do not fit",
 			(size_t)(tables.bytes >> 20));
 	if (!r)
 		r = bounce_init(&bounce, error);
 	if (!r)
-		r = load_table(&bounce, checkpoint->w2, checkpoint->vocab, checkpoint->rank, tables.rank, tables.w2,
-			&loading, error);
+		r = load_table(&bounce, checkpoint->w2, checkpoint->vocab, checkpoint->rank,
+			tables.rank, tables.w2, &loading, error);
 	if (!r)
-		r = load_table(&bounce, checkpoint->w1, checkpoint->target_vocab, checkpoint->rank, tables.rank,
-			tables.w1, &loading, error);
+		r = load_table(&bounce, checkpoint->w1, checkpoint->target_vocab, checkpoint->rank,
+			tables.rank, tables.w1, &loading, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaStreamSynchronize(bounce.stream));
 	bounce_done(&bounce);
@@ -126,17 +128,17 @@ void cuda_tables_free(struct cuda_tables *tables)
 	*tables = (struct cuda_tables){0};
 }
 
-int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t stage_chunks, CUtensorMap *ret,
-	struct error_text *error)
+int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t stage_chunks,
+	CUtensorMap *ret, struct error_text *error)
 {
 	/* By name at run time, so that the program starts where there is no driver. */
-	CUresult (*encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-		const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-		CUtensorMapL2promotion, CUtensorMapFloatOOBfill) = NULL;
+	CUresult (*encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+		const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+		CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+		CUtensorMapFloatOOBfill) = NULL;
 	enum cudaDriverEntryPointQueryResult found;
-	int r = CUDA_CALL(error,
-		cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault,
-			&found));
+	int r = CUDA_CALL(error, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled",
+					 (void **)&encode, 12000, cudaEnableDefault, &found));
 	if (r)
 		return r;
 	if (!encode)
@@ -145,11 +147,12 @@ int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t s
 	const cuuint64_t strides[2] = {(cuuint64_t)tables->rank * 2, TABLE_CHUNK * 2};
 	const cuuint32_t box[3] = {TABLE_CHUNK, TILE_ROWS, stage_chunks};
 	const cuuint32_t every[3] = {1, 1, 1};
-	const CUresult result = encode(ret, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tables->w2, sizes, strides, box, every,
-		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-		CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	const CUresult result = encode(ret, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tables->w2, sizes,
+		strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+		CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (result != CUDA_SUCCESS)
-		return error_text_set(error, EIO, "cuTensorMapEncodeTiled: error %d for w2 [%u, %u]", (int)result, vocab,
+		return error_text_set(error, EIO,
+			"cuTensorMapEncodeTiled: error %d for w2 [%u, %u]", (int)result, vocab,
 			tables->rank);
 	return 0;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#define STEPS	7
-#define ROWS	64
+#define STEPS   7
+#define ROWS    64
 #define REPLAYS 41
 
 static int by_size(const void *a, const void *b)
@@ -39,7 +39,8 @@ struct workload {
 	uint8_t flags[ROWS];
 };
 
-static void workload_new(struct workload *w, const struct checkpoint *checkpoint, struct cuda_memory *memory)
+static void workload_new(
+	struct workload *w, const struct checkpoint *checkpoint, struct cuda_memory *memory)
 {
 	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
 	w->c = (struct test_case){.name = "bench", .checkpoint = checkpoint};
@@ -72,7 +73,8 @@ static double now_us(void)
 	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* By the host's clock from before the launch to after the wait, or by events around graph replays. */
+/* By the host's clock from before the launch to after the wait, or by events around graph replays.
+ */
 static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, bool by_host)
 {
 	const struct markov_batch batch = {
@@ -93,7 +95,8 @@ static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, 
 	float us[REPLAYS];
 	struct error_text error;
 	if (cuda_head_launch(head, &batch, &error) || cuda_head_wait(head, &error) ||
-		cuda_head_replay(head, 3, us, &error) || cuda_head_replay(head, REPLAYS, us, &error))
+		cuda_head_replay(head, 3, us, &error) ||
+		cuda_head_replay(head, REPLAYS, us, &error))
 		die("%s", error.text);
 	for (int i = 0; by_host && i < REPLAYS; i++) {
 		const double start = now_us();
@@ -107,8 +110,8 @@ static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, 
 
 static const uint32_t batches[] = {1, 4, 8, 16, 32, 64};
 
-static void line(const struct checkpoint *checkpoint, const struct cuda_options *options, struct workload *w,
-	const char *shape, const char *label, bool by_host)
+static void line(const struct checkpoint *checkpoint, const struct cuda_options *options,
+	struct workload *w, const char *shape, const char *label, bool by_host)
 {
 	struct cuda_head *head = open_head(checkpoint, options, ROWS, STEPS);
 	printf("%-6s %-36s", shape, label);
@@ -119,9 +122,10 @@ static void line(const struct checkpoint *checkpoint, const struct cuda_options 
 	cuda_head_close(head);
 }
 
-/* Base and draft logits in pinned host memory: copied within the launch, so only the host's clock sees them. */
-static void host_line(const struct checkpoint *checkpoint, struct cuda_options options, struct workload *w,
-	struct cuda_memory *memory, const char *shape)
+/* Base and draft logits in pinned host memory: copied within the launch, so only the host's clock
+ * sees them. */
+static void host_line(const struct checkpoint *checkpoint, struct cuda_options options,
+	struct workload *w, struct cuda_memory *memory, const char *shape)
 {
 	const struct workload device = *w;
 	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
@@ -148,7 +152,9 @@ int bench(const char *only, bool sweep)
 	struct error_text error;
 	if (cuda_memory_new(NULL, &memory, &error))
 		die("%s", error.text);
-	printf("us a block of %d steps, rows                     1       4       8      16      32      64\n", STEPS);
+	printf("us a block of %d steps, rows                     1       4       8      16      32 "
+	       "     64\n",
+		STEPS);
 	for (int s = 0; s < SHAPES; s++) {
 		struct checkpoint checkpoint;
 		struct cuda_options options;
@@ -162,14 +168,18 @@ int bench(const char *only, bool sweep)
 		options.memory = memory;
 		line(&checkpoint, &options, &w, shapes[s].name, "one launch a block", false);
 		line(&checkpoint, &options, &w, shapes[s].name, "  by the host's clock", true);
+		options.keep_l2 = true;
+		line(&checkpoint, &options, &w, shapes[s].name, "  part of w2 left in L2", false);
+		options.keep_l2 = false;
 		host_line(&checkpoint, options, &w, memory, shapes[s].name);
 		for (int resident = 0; sweep && resident <= 2; resident++) {
 			for (int i = 0; i < 3; i++) {
 				const double tile = 132.0 * 64 * shapes[s].rank * 2;
 				options.resident_tiles = resident;
-				options.pinned_tiles = (int)((double[]){0, 26e6, 34e6}[i] / tile + 0.5);
-				snprintf(label, sizeof(label), "  %d resident, %d kept in L2", resident,
-					options.pinned_tiles);
+				options.pinned_tiles =
+					(int)((double[]){0, 26e6, 34e6}[i] / tile + 0.5);
+				snprintf(label, sizeof(label), "  %d resident, %d kept in L2",
+					resident, options.pinned_tiles);
 				line(&checkpoint, &options, &w, shapes[s].name, label, false);
 			}
 		}

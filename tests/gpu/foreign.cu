@@ -28,19 +28,22 @@ extern "C" float foreign_read(const void *memory, size_t bytes, int times)
 	static unsigned *result;
 	static cudaEvent_t begun, done;
 	float ms = 0;
-	if (!result && (cudaMalloc(&result, sizeof(*result)) || cudaEventCreate(&begun) || cudaEventCreate(&done)))
+	if (!result && (cudaMalloc(&result, sizeof(*result)) || cudaEventCreate(&begun) ||
+			       cudaEventCreate(&done)))
 		return -1;
 	if (cudaEventRecord(begun))
 		return -1;
 	read_all<<<264, 512>>>((const uint4 *)memory, bytes / 16, times, result);
-	if (cudaEventRecord(done) || cudaEventSynchronize(done) || cudaEventElapsedTime(&ms, begun, done))
+	if (cudaEventRecord(done) || cudaEventSynchronize(done) ||
+		cudaEventElapsedTime(&ms, begun, done))
 		return -1;
 	return ms * 1000;
 }
 
 extern "C" int foreign_load(unsigned milliseconds)
 {
-	const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+	const auto until =
+		std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 	while (std::chrono::steady_clock::now() < until) {
 		for (int i = 0; i < 8; i++)
 			spin<<<264, 256>>>(400000);

@@ -1,4 +1,5 @@
-/* What another user of the same GPU does: the tests' own kernels, which have nothing to do with drafting. */
+/* What another user of the same GPU does: the tests' own kernels, which have nothing to do with
+ * drafting. */
 #ifndef TESTS_GPU_FOREIGN_H
 #define TESTS_GPU_FOREIGN_H
 
@@ -8,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Reads `bytes` of device memory `times` times over, and returns the microseconds it took, or less than 0. */
+/* Reads `bytes` of device memory `times` times over, and returns the microseconds it took, or less
+ * than 0. */
 float foreign_read(const void *memory, size_t bytes, int times);
 
 /* Keeps every multiprocessor busy for that long, kernel after kernel. 0, or not when CUDA fails. */

@@ -1,5 +1,5 @@
-/* Every golden case on both forms, in every kind of memory, in batches of every tile, on few and on all
- * multiprocessors. */
+/* Every golden case on both forms, in every kind of memory, in batches of every tile, on few and on
+ * all multiprocessors. */
 #include "harness.h"
 
 #include "kernels/safetensors.h"
@@ -58,11 +58,11 @@ static void load_case(const char *path, const struct checkpoint *checkpoint, str
 	safetensors_close(file);
 }
 
-static void run_form(const struct test_case *c, struct cuda_memory *memory, const struct cuda_options *options,
-	const char *label)
+static void run_form(const struct test_case *c, struct cuda_memory *memory,
+	const struct cuda_options *options, const char *label)
 {
-	static const uint32_t batches[] = {1, 3, 8, 9, 16, 17, 32, 33, 64, 65, 100};
-	struct cuda_head *head = open_head(c->checkpoint, options, 100, c->steps);
+	static const uint32_t batches[] = {1, 3, 8, 9, 16, 17, 32, 33, 64, 65, 100, 130};
+	struct cuda_head *head = open_head(c->checkpoint, options, 200, c->steps);
 	const uint32_t odd = c->checkpoint->vocab % 8;
 	for (int placement = PLACE_PLAIN; placement <= PLACE_DEVICE; placement++) {
 		for (uint32_t pad = 0; pad < 3; pad++) {
@@ -71,7 +71,9 @@ static void run_form(const struct test_case *c, struct cuda_memory *memory, cons
 				.rows = c->rows,
 				.steps = c->steps,
 				.placement = (enum placement)placement,
-				.pad = pad == 0 ? 0 : pad == 1 ? (8 - odd) % 8 + 8 : 3,
+				.pad = pad == 0   ? 0
+				       : pad == 1 ? (8 - odd) % 8 + 8
+						  : 3,
 			};
 			run_case(head, memory, c, &m, label);
 		}
@@ -146,7 +148,8 @@ int golden_tests(const char *folder)
 	for (size_t i = 0; i < count; i++) {
 		const unsigned failed = tests_failed;
 		run_golden(folder, names[i], memory);
-		printf("golden %-32s %s\n", names[i], tests_failed == failed ? "equal" : "DIFFERENT");
+		printf("golden %-32s %s\n", names[i],
+			tests_failed == failed ? "equal" : "DIFFERENT");
 		fflush(stdout);
 		free(names[i]);
 	}

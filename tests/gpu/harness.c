@@ -3,6 +3,7 @@
 #include "kernels/reference.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POISON 0xC5C5
+#define POISON  0xC5C5
 #define THREADS 16
 
 unsigned tests_passed, tests_failed, tests_waived;
@@ -89,7 +90,8 @@ struct elements {
 	void *device;
 };
 
-static void elements_new(struct elements *e, enum placement placement, size_t count, struct cuda_memory *memory)
+static void elements_new(
+	struct elements *e, enum placement placement, size_t count, struct cuda_memory *memory)
 {
 	struct error_text error;
 	*e = (struct elements){.placement = placement, .bytes = count * 2, .host = room(count, 2)};
@@ -107,13 +109,15 @@ static void elements_new(struct elements *e, enum placement placement, size_t co
 
 static void elements_to_device(struct elements *e)
 {
-	if (e->device && cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+	if (e->device &&
+		cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess)
 		die("a copy failed");
 }
 
 static void elements_from_device(struct elements *e)
 {
-	if (e->device && cudaMemcpy(e->host, e->device, e->bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
+	if (e->device &&
+		cudaMemcpy(e->host, e->device, e->bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
 		die("a copy failed");
 }
 
@@ -142,8 +146,8 @@ struct columns {
 	uint8_t *flags;
 };
 
-static void columns_new(struct columns *k, const struct test_case *c, const struct manner *m, char *base,
-	char *logits, uint64_t stride)
+static void columns_new(struct columns *k, const struct test_case *c, const struct manner *m,
+	char *base, char *logits, uint64_t stride)
 {
 	const uint32_t n = m->rows;
 	k->anchors = room(n, sizeof(*k->anchors));
@@ -213,7 +217,8 @@ static bool same_value(float a, float b)
 	return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
 }
 
-static size_t wrong_logits(const struct test_case *c, const struct manner *m, const uint16_t *got, size_t pitch)
+static size_t wrong_logits(
+	const struct test_case *c, const struct manner *m, const uint16_t *got, size_t pitch)
 {
 	const uint32_t vocab = c->checkpoint->vocab;
 	size_t wrong = 0;
@@ -230,8 +235,8 @@ static size_t wrong_logits(const struct test_case *c, const struct manner *m, co
 	return wrong;
 }
 
-bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c, const struct manner *m,
-	const char *label)
+bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c,
+	const struct manner *m, const char *label)
 {
 	const uint32_t vocab = c->checkpoint->vocab;
 	const size_t pitch = (size_t)vocab + m->pad, values = (size_t)m->rows * m->steps * vocab;
@@ -242,7 +247,9 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 	for (uint32_t r = 0; r < m->rows; r++)
 		for (uint32_t s = 0; s < m->steps; s++)
 			memcpy(base.host + (r * m->steps + s) * pitch,
-				c->base + ((size_t)((r + m->first) % c->rows) * c->steps + s) * vocab, (size_t)vocab * 2);
+				c->base +
+					((size_t)((r + m->first) % c->rows) * c->steps + s) * vocab,
+				(size_t)vocab * 2);
 	elements_to_device(&base);
 	elements_to_device(&logits);
 	columns_new(&k, c, m, elements_address(&base), elements_address(&logits), pitch * 2);
@@ -260,11 +267,14 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 	for (uint32_t r = 0; r < m->rows; r++) {
 		const uint32_t from = (r + m->first) % c->rows;
 		for (uint32_t s = 0; s < m->steps; s++) {
-			wrong_tokens += k.tokens[r * m->steps + s] != c->tokens[(size_t)from * c->steps + s];
-			const size_t g = ((size_t)r * m->steps + s) * vocab, e = ((size_t)from * c->steps + s) * vocab;
+			wrong_tokens += k.tokens[r * m->steps + s] !=
+					c->tokens[(size_t)from * c->steps + s];
+			const size_t g = ((size_t)r * m->steps + s) * vocab,
+				     e = ((size_t)from * c->steps + s) * vocab;
 			for (uint32_t v = 0; v < vocab; v++) {
 				wrong_bias += bias && bias[g + v] != c->bias[e + v];
-				wrong_values += noised && !same_value(noised[g + v], c->values[e + v]);
+				wrong_values +=
+					noised && !same_value(noised[g + v], c->values[e + v]);
 			}
 		}
 		/* A flag speaks of all steps, so only a run of all can be compared. */
@@ -273,10 +283,11 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 	const size_t wrong = wrong_logits(c, m, logits.host, pitch);
 	const bool passed = !wrong_tokens && !wrong_flags && !wrong && !wrong_bias && !wrong_values;
 	test_result(passed,
-		"%s (%s): %u rows from %u, %u steps, placement %d, pad %u: %zu tokens, %zu flags, %zu logits, %zu biases, "
+		"%s (%s): %u rows from %u, %u steps, placement %d, pad %u: %zu tokens, %zu flags, "
+		"%zu logits, %zu biases, "
 		"%zu values differ",
-		c->name, label, m->rows, m->first, m->steps, (int)m->placement, m->pad, wrong_tokens, wrong_flags, wrong,
-		wrong_bias, wrong_values);
+		c->name, label, m->rows, m->first, m->steps, (int)m->placement, m->pad,
+		wrong_tokens, wrong_flags, wrong, wrong_bias, wrong_values);
 	free(bias);
 	free(noised);
 	columns_free(&k);
@@ -289,7 +300,8 @@ void record_case(struct cuda_head *head, struct test_case *c, bool traces)
 {
 	const struct manner m = {.rows = c->rows, .steps = c->steps};
 	struct columns k;
-	columns_new(&k, c, &m, (char *)c->base, (char *)c->logits, (uint64_t)c->checkpoint->vocab * 2);
+	columns_new(
+		&k, c, &m, (char *)c->base, (char *)c->logits, (uint64_t)c->checkpoint->vocab * 2);
 	if (traces) {
 		k.batch.trace_bias = c->bias;
 		k.batch.trace_values = c->values;
@@ -298,6 +310,21 @@ void record_case(struct cuda_head *head, struct test_case *c, bool traces)
 	memcpy(c->tokens, k.tokens, (size_t)c->rows * c->steps * sizeof(*c->tokens));
 	memcpy(c->flags, k.flags, c->rows);
 	columns_free(&k);
+}
+
+bool expect_lost(struct cuda_head *head, struct test_case *c)
+{
+	const struct manner m = {.rows = c->rows, .steps = c->steps};
+	struct columns k;
+	struct error_text error;
+	columns_new(
+		&k, c, &m, (char *)c->base, (char *)c->logits, (uint64_t)c->checkpoint->vocab * 2);
+	const bool lost = cuda_head_launch(head, &k.batch, &error) == 0 &&
+			  cuda_head_wait(head, &error) == -EIO &&
+			  cuda_head_wait(head, &error) == -EIO &&
+			  cuda_head_launch(head, &k.batch, &error) == -EIO;
+	columns_free(&k);
+	return lost;
 }
 
 struct reference_job {
@@ -319,8 +346,9 @@ static void reference_row(size_t index, void *user)
 	columns_new(&k, c, &m, (char *)(c->base + at), (char *)logits, (uint64_t)vocab * 2);
 	if (reference_run(c->checkpoint, &k.batch, &error))
 		die("%s", error.text);
-	bool same = !memcmp(k.tokens, c->tokens + (size_t)row * c->steps, c->steps * sizeof(*k.tokens)) &&
-		k.flags[0] == c->flags[row];
+	bool same = !memcmp(k.tokens, c->tokens + (size_t)row * c->steps,
+			    c->steps * sizeof(*k.tokens)) &&
+		    k.flags[0] == c->flags[row];
 	if (c->slots[row] >= 0)
 		same = same && !memcmp(logits, c->logits + at, values * sizeof(*logits));
 	if (!same)
@@ -334,14 +362,16 @@ bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t
 	struct reference_job job = {.c = c, .first = first};
 	parallel_for(count, reference_row, &job);
 	const unsigned wrong = atomic_load(&job.wrong);
-	test_result(!wrong, "%s: %u of %u rows from %u differ from the CPU's reference", c->name, wrong, count, first);
+	test_result(!wrong, "%s: %u of %u rows from %u differ from the CPU's reference", c->name,
+		wrong, count, first);
 	return !wrong;
 }
 
 struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
 	uint32_t max_rows, uint32_t max_steps)
 {
-	const struct markov_options o = {.backend = MARKOV_CUDA, .max_rows = max_rows, .max_steps = max_steps};
+	const struct markov_options o = {
+		.backend = MARKOV_CUDA, .max_rows = max_rows, .max_steps = max_steps};
 	struct cuda_head *head;
 	struct error_text error;
 	if (cuda_head_open(&o, options, checkpoint, NULL, NULL, &head, &error))
@@ -396,7 +426,8 @@ static uint64_t mix64(uint64_t x)
 static void fill_chunk(size_t index, void *user)
 {
 	const struct filling *f = user;
-	const size_t end = (index + 1) * FILL_CHUNK < f->count ? (index + 1) * FILL_CHUNK : f->count;
+	const size_t end =
+		(index + 1) * FILL_CHUNK < f->count ? (index + 1) * FILL_CHUNK : f->count;
 	for (size_t i = index * FILL_CHUNK; i < end; i++) {
 		const uint64_t a = mix64(f->seed + i * 0x9E3779B97F4A7C15u), b = mix64(a + 1);
 		int32_t sum = 0;

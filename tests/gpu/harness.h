@@ -1,5 +1,5 @@
-/* What the GPU tests share: cases (a model, a request and what must come back), running them through a head with the
- * data in any kind of memory, comparing bit for bit, and counting. */
+/* What the GPU tests share: cases (a model, a request and what must come back), running them
+ * through a head with the data in any kind of memory, comparing bit for bit, and counting. */
 #ifndef TESTS_GPU_HARNESS_H
 #define TESTS_GPU_HARNESS_H
 
@@ -11,7 +11,8 @@
 
 enum placement { PLACE_PLAIN, PLACE_PINNED, PLACE_DEVICE };
 
-/* Everything is [rows, steps, vocab] without gaps. Owns its arrays; `checkpoint` is the caller's. */
+/* Everything is [rows, steps, vocab] without gaps. Owns its arrays; `checkpoint` is the caller's.
+ */
 struct test_case {
 	const char *name;
 	const struct checkpoint *checkpoint;
@@ -24,7 +25,7 @@ struct test_case {
 	uint8_t *flags;
 	uint16_t *logits;
 	uint16_t *bias; /* or NULL */
-	float *values;	/* or NULL */
+	float *values;  /* or NULL */
 };
 
 void test_case_alloc(struct test_case *c, uint32_t rows, uint32_t steps, bool traces);
@@ -38,17 +39,23 @@ struct manner {
 	bool trace;
 	bool discard_logits; /* no row wants them */
 	unsigned replays;    /* of the graph, before what it wrote is looked at */
-	float *us;	     /* their times */
+	float *us;           /* their times */
 };
 
-/* Tells whether the head returned what the case expects, every element written and nothing else. Counts a test. */
+/* Launches the case and tells whether the wait says, now and from then on, that the device is lost.
+ */
+bool expect_lost(struct cuda_head *head, struct test_case *c);
+
+/* Tells whether the head returned what the case expects, every element written and nothing else.
+ * Counts a test. */
 bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c,
 	const struct manner *manner, const char *label);
 
 /* Runs it and takes what comes back as what is expected (traces too when the case has them). */
 void record_case(struct cuda_head *head, struct test_case *c, bool traces);
 
-/* Replaces `rows` rows from `first` of what is expected by what the CPU's reference says, and compares. */
+/* Compares `count` rows from `first` of what is expected with what the CPU's reference says. Counts
+ * a test. */
 bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t count);
 
 struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,

@@ -1,5 +1,6 @@
-/* Random weights at the shapes of real models: the block form against the step form and against the CPU's reference,
- * every row against itself alone; and rows that are NaN, infinite or constant, for the time they take. */
+/* Random weights at the shapes of real models: the block form against the step form and against the
+ * CPU's reference, every row against itself alone; and rows that are NaN, infinite or constant, for
+ * the time they take. */
 #include "harness.h"
 #include "shapes.h"
 
@@ -46,7 +47,8 @@ void fill_request(struct test_case *c, bool mixed)
 		fill_normal(random, 8, 1000.0f, 77 + r);
 		uint64_t bits;
 		memcpy(&bits, random, sizeof(bits));
-		c->anchors[r] = (uint32_t)((bits * 0x9E3779B97F4A7C15u >> 33) % c->checkpoint->target_vocab);
+		c->anchors[r] = (uint32_t)((bits * 0x9E3779B97F4A7C15u >> 33) %
+					   c->checkpoint->target_vocab);
 		c->seeds[r] = (int64_t)(bits * 0xD1B54A32D192ED03u);
 		c->positions[r] = 1 + (int64_t)(bits % 100000);
 		c->slots[r] = r;
@@ -77,7 +79,8 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 	struct cuda_head *step = open_head(&checkpoint, &options, 70, 8);
 	record_case(step, &c, false);
 	for (uint32_t r = 0; r < 70; r += 9) {
-		const struct manner alone = {.rows = 1, .first = r, .steps = 8, .placement = PLACE_DEVICE};
+		const struct manner alone = {
+			.rows = 1, .first = r, .steps = 8, .placement = PLACE_DEVICE};
 		run_case(step, memory, &c, &alone, "a launch a step, a row alone");
 	}
 	cuda_head_close(step);
@@ -96,7 +99,8 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 		run_case(block, memory, &c, &m, "a launch a block");
 	}
 	for (uint32_t r = 0; r < 70; r += 6) {
-		const struct manner alone = {.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
+		const struct manner alone = {
+			.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
 		run_case(block, memory, &c, &alone, "a launch a block, a row alone");
 	}
 	cuda_head_close(block);
@@ -113,7 +117,8 @@ int large_tests(void)
 	for (int i = 0; i < SHAPES; i++) {
 		const unsigned failed = tests_failed;
 		run_large(&shapes[i], memory, i == 2);
-		printf("random weights %-6s %s\n", shapes[i].name, tests_failed == failed ? "equal" : "DIFFERENT");
+		printf("random weights %-6s %s\n", shapes[i].name,
+			tests_failed == failed ? "equal" : "DIFFERENT");
 		fflush(stdout);
 	}
 	cuda_memory_free(memory);
@@ -121,29 +126,47 @@ int large_tests(void)
 }
 
 /* Kinds of rows on which pruning has little to go by. */
-enum odd { ODD_NONE, ODD_ALL_NAN, ODD_LAST_NAN, ODD_ALL_MINUS_INFINITY, ODD_ALL_PLUS_INFINITY, ODD_CONSTANT,
-	ODD_TINY_T, ODD_HUGE_T, ODD_NEGATIVE_T, ODD_INFINITE_T, ODD_NAN_T, ODD_HUGE_LOGITS, ODD_RISING, ODD_KINDS };
+enum odd {
+	ODD_NONE,
+	ODD_ALL_NAN,
+	ODD_LAST_NAN,
+	ODD_ALL_MINUS_INFINITY,
+	ODD_ALL_PLUS_INFINITY,
+	ODD_CONSTANT,
+	ODD_TINY_T,
+	ODD_HUGE_T,
+	ODD_NEGATIVE_T,
+	ODD_INFINITE_T,
+	ODD_NAN_T,
+	ODD_HUGE_LOGITS,
+	ODD_RISING,
+	ODD_KINDS
+};
 
-static const char *const odd_names[ODD_KINDS] = {"ordinary", "all NaN", "last NaN", "all -inf", "all +inf", "constant",
-	"T = 1e-40", "T = 2e38", "T = -1", "T = inf", "T = NaN", "logits of 1e37", "rising"};
+static const char *const odd_names[ODD_KINDS] = {"ordinary", "all NaN", "last NaN", "all -inf",
+	"all +inf", "constant", "T = 1e-40", "T = 2e38", "T = -1", "T = inf", "T = NaN",
+	"logits of 1e37", "rising"};
 
 static void make_odd(struct test_case *c, enum odd kind)
 {
 	const uint32_t vocab = c->checkpoint->vocab;
 	const size_t values = (size_t)c->rows * c->steps * vocab;
-	static const float temperatures[ODD_KINDS] = {[ODD_TINY_T] = 1e-40f, [ODD_HUGE_T] = 2e38f, [ODD_NEGATIVE_T] = -1,
-		[ODD_INFINITE_T] = INFINITY, [ODD_NAN_T] = NAN};
+	static const float temperatures[ODD_KINDS] = {[ODD_TINY_T] = 1e-40f,
+		[ODD_HUGE_T] = 2e38f,
+		[ODD_NEGATIVE_T] = -1,
+		[ODD_INFINITE_T] = INFINITY,
+		[ODD_NAN_T] = NAN};
 	fill_request(c, false);
 	if (temperatures[kind] != 0)
 		for (uint32_t r = 0; r < c->rows; r++)
 			c->temperatures[r] = temperatures[kind];
-	if (kind == ODD_ALL_NAN || kind == ODD_ALL_MINUS_INFINITY || kind == ODD_ALL_PLUS_INFINITY ||
-		kind == ODD_CONSTANT)
+	if (kind == ODD_ALL_NAN || kind == ODD_ALL_MINUS_INFINITY ||
+		kind == ODD_ALL_PLUS_INFINITY || kind == ODD_CONSTANT)
 		for (size_t i = 0; i < values; i++)
-			c->base[i] = kind == ODD_ALL_NAN ? 0x7FC1
-				: kind == ODD_ALL_MINUS_INFINITY ? 0xFF80
-				: kind == ODD_ALL_PLUS_INFINITY ? 0x7F80
-								: 0x3F80;
+			c->base[i] = kind == ODD_ALL_NAN              ? 0x7FC1
+				     : kind == ODD_ALL_MINUS_INFINITY ? 0xFF80
+				     : kind == ODD_ALL_PLUS_INFINITY  ? 0x7F80
+								      : 0x3F80;
 	if (kind == ODD_HUGE_LOGITS)
 		fill_normal(c->base, values, 1e37f, 3);
 	for (size_t block = 0; block < (size_t)c->rows * c->steps; block++) {
@@ -154,6 +177,30 @@ static void make_odd(struct test_case *c, enum odd kind)
 			for (uint32_t v = 0; v < vocab; v++)
 				base[v] = (uint16_t)(0x4000 + v / 1024);
 	}
+}
+
+/* Of each kind and size. All on one head: more launches than its numbers have before their lower
+ * half wraps for the first time. */
+#define REPLAYS 12
+
+/* A wait that outlives its bound ends the head, and only that. */
+static void bounded_wait(const struct checkpoint *checkpoint)
+{
+	struct test_case c = {.name = "bounded wait", .checkpoint = checkpoint};
+	struct cuda_options options;
+	cuda_options_init(&options);
+	options.wait_bound_us = 1;
+	struct cuda_head *head = open_head(checkpoint, &options, 32, 8);
+	test_case_alloc(&c, 32, 8, false);
+	fill_request(&c, false);
+	test_result(expect_lost(head, &c), "a launch that takes longer than its bound is not lost");
+	cuda_head_close(head);
+	cuda_options_init(&options);
+	head = open_head(checkpoint, &options, 32, 8);
+	record_case(head, &c, false);
+	check_against_reference(&c, 0, 1);
+	cuda_head_close(head);
+	test_case_free(&c);
 }
 
 int odd_tests(void)
@@ -178,23 +225,25 @@ int odd_tests(void)
 		make_odd(&c, (enum odd)kind);
 		record_case(step, &c, false);
 		check_against_reference(&c, 0, 2);
-		float us[2][9];
+		float us[2][REPLAYS];
 		for (int i = 0; i < 2; i++) {
 			const struct manner m = {
 				.rows = i ? 32 : 4,
 				.steps = 3,
 				.placement = PLACE_DEVICE,
-				.replays = 9,
+				.replays = REPLAYS,
 				.us = us[i],
 			};
 			run_case(block, memory, &c, &m, "a launch a block");
 		}
-		printf("odd rows %-14s 3 steps, 4 rows %8.1f us, 32 rows %8.1f us\n", c.name, us[0][8], us[1][8]);
+		printf("odd rows %-14s 3 steps, 4 rows %8.1f us, 32 rows %8.1f us\n", c.name,
+			us[0][REPLAYS - 1], us[1][REPLAYS - 1]);
 		fflush(stdout);
 		test_case_free(&c);
 	}
 	cuda_head_close(step);
 	cuda_head_close(block);
+	bounded_wait(&checkpoint);
 	shape_close(&checkpoint);
 	cuda_memory_free(memory);
 	return 0;

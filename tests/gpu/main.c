@@ -1,5 +1,6 @@
-/* The tests that need a GPU: `check golden FOLDER`, `check large`, `check odd`, `check bench` (or `bench=SHAPE`,
- * or `sweep` for the tuning options too), or several; `sharing` only as the first. */
+/* The tests that need a GPU: `check golden FOLDER`, `check large`, `check odd`, `check bench` (or
+ * `bench=SHAPE`, or `sweep` for the tuning options too), or several; `sharing` only as the first.
+ */
 #include "harness.h"
 
 #include <errno.h>

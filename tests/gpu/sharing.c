@@ -1,5 +1,5 @@
-/* Beside others on the GPU: nothing stays pinned in L2 after a block; launches end, and are right, while another
- * process keeps every multiprocessor busy. */
+/* Beside others on the GPU: nothing stays pinned in L2 after a block; launches end, and are right,
+ * while another process keeps every multiprocessor busy. */
 #include "foreign.h"
 #include "shapes.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define FOREIGN_BYTES ((size_t)40 << 20) /* fits L2 when nobody else holds it */
-#define LOAD_MS	      4000
+#define LOAD_MS       4000
 
 static float foreign_after_flush(const void *memory, const void *other, size_t other_bytes)
 {
@@ -35,7 +35,8 @@ static void nothing_stays(void)
 	void *memory, *other;
 	const size_t other_bytes = (size_t)256 << 20;
 	float before[15], after[15], us[1];
-	if (cudaMalloc(&memory, FOREIGN_BYTES) != cudaSuccess || cudaMalloc(&other, other_bytes) != cudaSuccess)
+	if (cudaMalloc(&memory, FOREIGN_BYTES) != cudaSuccess ||
+		cudaMalloc(&other, other_bytes) != cudaSuccess)
 		die("no device memory");
 	shape_open(&shapes[2], &checkpoint);
 	cuda_options_init(&options);
@@ -56,10 +57,10 @@ static void nothing_stays(void)
 	qsort(before, 15, sizeof(*before), by_size);
 	qsort(after, 15, sizeof(*after), by_size);
 	test_result(after[7] <= before[7] * 1.05f + 1,
-		"a foreign kernel's reads of %zu MiB take %.1f us after a block, %.1f us before", FOREIGN_BYTES >> 20,
-		after[7], before[7]);
-	printf("foreign reads of %zu MiB from L2: %.1f us before, %.1f us after a block\n", FOREIGN_BYTES >> 20, before[7],
-		after[7]);
+		"a foreign kernel's reads of %zu MiB take %.1f us after a block, %.1f us before",
+		FOREIGN_BYTES >> 20, after[7], before[7]);
+	printf("foreign reads of %zu MiB from L2: %.1f us before, %.1f us after a block\n",
+		FOREIGN_BYTES >> 20, before[7], after[7]);
 	test_case_free(&c);
 	cuda_head_close(head);
 	shape_close(&checkpoint);
@@ -96,15 +97,19 @@ static void beside_load(pid_t child)
 	unsigned launches = 0;
 	int status;
 	while (waitpid(child, &status, WNOHANG) == 0) {
-		const struct manner m = {.rows = 1 + launches % 32, .steps = 7, .placement = PLACE_DEVICE};
+		const struct manner m = {
+			.rows = 1 + launches % 32, .steps = 7, .placement = PLACE_DEVICE};
 		const double start = now_ms();
 		run_case(head, memory, &c, &m, "beside load");
 		const double took = now_ms() - start;
 		slowest = took > slowest ? took : slowest;
 		launches++;
 	}
-	test_result(launches > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0, "the busy process failed");
-	printf("beside a busy process: %u batches, the slowest %.1f ms with its copies and comparisons\n", launches, slowest);
+	test_result(launches > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+		"the busy process failed");
+	printf("beside a busy process: %u batches, the slowest %.1f ms with its copies and "
+	       "comparisons\n",
+		launches, slowest);
 	test_case_free(&c);
 	cuda_head_close(head);
 	cuda_memory_free(memory);
