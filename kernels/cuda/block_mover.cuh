@@ -107,8 +107,9 @@ template <int N> struct logits_mover {
 		}
 	}
 
-	// The same for rows and pieces of which some are not whole. A warp moves its 16 ids of each
-	// row by itself, so what one lane writes here is read by none of another warp.
+	// The same for rows and pieces of which some are not whole, element by element. A warp
+	// moves its 16 ids of each row by itself, so what one lane writes here is read by none of
+	// another warp.
 	DEVICE void fetch_elements(int step, int slot, uint32_t id, int count) const
 	{
 #pragma unroll 1
@@ -118,9 +119,13 @@ template <int N> struct logits_mover {
 			const uint16_t *from =
 				(const uint16_t *)state.base[moved_row(i)].at(step, id);
 			uint16_t *to = moved_elements(slot, i);
-#pragma unroll 1
+			uint16_t element[8]; // all under way before the first is needed
+#pragma unroll
 			for (int e = 0; e < 8; e++)
-				to[e] = e < count ? from[e] : 0;
+				element[e] = e < count ? from[e] : 0;
+#pragma unroll
+			for (int e = 0; e < 8; e++)
+				to[e] = element[e];
 		}
 	}
 
@@ -132,9 +137,10 @@ template <int N> struct logits_mover {
 				continue;
 			uint16_t *to = (uint16_t *)state.logits[moved_row(i)].at(step, id);
 			const uint16_t *from = moved_elements(slot, i);
-#pragma unroll 1
-			for (int e = 0; e < count; e++)
-				to[e] = from[e];
+#pragma unroll
+			for (int e = 0; e < 8; e++)
+				if (e < count)
+					to[e] = from[e];
 		}
 	}
 
