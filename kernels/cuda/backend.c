@@ -349,7 +349,7 @@ static int await_event(struct cuda_head *head, struct error_text *error)
 		if (now_us() > until)
 			return error_text_set(error, EIO, "a launch did not end within %llu us",
 				(unsigned long long)head->options.wait_bound_us);
-		if (head->options.block)
+		if (head->options.sleep)
 			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
 }

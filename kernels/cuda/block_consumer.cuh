@@ -321,11 +321,10 @@ template <int N> struct consumer {
 	{
 		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
 		packet *winner = x.winner[step & 1];
-		const int first = threadIdx.x / 32;
 		if ((int)threadIdx.x < rows)
 			store_packet(
 				&partial[threadIdx.x][blockIdx.x], state.best[threadIdx.x], number);
-		for (int row = blockIdx.x + gridDim.x * first; row < rows;
+		for (int row = blockIdx.x + gridDim.x * (threadIdx.x / 32); row < rows;
 			row += gridDim.x * WARPS) {
 			const winner_key key = gather_winner(head, partial[row], number);
 			if (lane == 0)
@@ -333,20 +332,19 @@ template <int N> struct consumer {
 		}
 		if (last && blockIdx.x != 0)
 			return;
-		// Each warp takes every WARPS-th row, first a lane a row, then the whole warp each
-		// row.
-		uint32_t token = 0;
-		const int mine = first + lane * WARPS;
-		if (mine < rows) {
-			const winner_key key = await_winner(head, &winner[mine], number);
-			token = key_id(key);
+		if ((int)threadIdx.x < rows) {
+			const int row = threadIdx.x;
+			const winner_key key = await_winner(head, &winner[row], number);
 			if (blockIdx.x == 0)
-				report(mine, step, key);
-			state.begin_row(mine, step + 1);
+				report(row, step, key);
+			state.token[row] = key_id(key);
+			state.begin_row(row, step + 1);
 		}
-		__syncwarp();
-		for (int i = 0; !last && first + i * WARPS < rows; i++)
-			load_embedding(first + i * WARPS, __shfl_sync(~0u, token, i), lane, 32);
+		if (last)
+			return;
+		named_barrier(BARRIER_CONSUMERS, shape::consumers);
+		for (int row = threadIdx.x / 32; row < rows; row += WARPS)
+			load_embedding(row, state.token[row], lane, 32);
 	}
 
 	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings

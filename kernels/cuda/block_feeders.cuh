@@ -1,4 +1,4 @@
-// The two helpers of the consumer groups: the thread that feeds them tiles, and the warps that
+// The two helpers of the consumer groups: the warp that feeds them tiles, and the warps that
 // evaluate the noise.
 #pragma once
 
@@ -72,9 +72,8 @@ template <int N> struct producer {
 				if (asks)
 					stream(tile, pinned && !last ? evict_last : evict_first);
 				__syncwarp();
-				if (!last || !pinned ||
-					step == 0) // with one step nothing was pinned
-					continue;
+				if (!last || !pinned || step == 0)
+					continue; // of a single step nothing was pinned
 				if (pinned_before >= 0)
 					release_tile(head, pinned_before);
 				pinned_before = tile;

@@ -15,6 +15,22 @@ DEVICE uint32_t piece_offset(int row, int piece)
 	return row * 128 + ((piece ^ (row & 7)) << 4);
 }
 
+// Up to eight elements at any even address, all under way before the first is needed; those from
+// `count` to `filled` become zeros. Not inlined, for the sake of the loop that hardly ever calls
+// it.
+static __device__ __noinline__ void move_elements(
+	uint16_t *to, const uint16_t *from, int count, int filled)
+{
+	uint16_t element[8];
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		element[e] = e < count ? from[e] : 0;
+#pragma unroll
+	for (int e = 0; e < 8; e++)
+		if (e < filled)
+			to[e] = element[e];
+}
+
 template <int N> struct logits_mover {
 	using shape = block_shape<N>;
 
@@ -107,41 +123,25 @@ template <int N> struct logits_mover {
 		}
 	}
 
-	// The same for rows and pieces of which some are not whole, element by element. A warp
-	// moves its 16 ids of each row by itself, so what one lane writes here is read by none of
-	// another warp.
+	// The same for rows and pieces of which some are not whole. A warp moves its 16 ids of each
+	// row by itself, so what one lane writes here is read by none of another warp.
 	DEVICE void fetch_elements(int step, int slot, uint32_t id, int count) const
 	{
 #pragma unroll 1
-		for (int i = 0; i < MOVES; i++) {
-			if (moved_row(i) >= rows)
-				continue;
-			const uint16_t *from =
-				(const uint16_t *)state.base[moved_row(i)].at(step, id);
-			uint16_t *to = moved_elements(slot, i);
-			uint16_t element[8]; // all under way before the first is needed
-#pragma unroll
-			for (int e = 0; e < 8; e++)
-				element[e] = e < count ? from[e] : 0;
-#pragma unroll
-			for (int e = 0; e < 8; e++)
-				to[e] = element[e];
-		}
+		for (int i = 0; i < MOVES; i++)
+			if (moved_row(i) < rows)
+				move_elements(moved_elements(slot, i),
+					(const uint16_t *)state.base[moved_row(i)].at(step, id),
+					count, 8);
 	}
 
 	DEVICE void store_elements(int step, int slot, uint32_t id, int count) const
 	{
 #pragma unroll 1
-		for (int i = 0; i < MOVES; i++) {
-			if (moved_row(i) >= rows || !state.logits[moved_row(i)].address)
-				continue;
-			uint16_t *to = (uint16_t *)state.logits[moved_row(i)].at(step, id);
-			const uint16_t *from = moved_elements(slot, i);
-#pragma unroll
-			for (int e = 0; e < 8; e++)
-				if (e < count)
-					to[e] = from[e];
-		}
+		for (int i = 0; i < MOVES; i++)
+			if (moved_row(i) < rows && state.logits[moved_row(i)].address)
+				move_elements((uint16_t *)state.logits[moved_row(i)].at(step, id),
+					moved_elements(slot, i), count, count);
 	}
 
 	// Multiplier and soft cap, in shared memory: in registers the code for them would stand

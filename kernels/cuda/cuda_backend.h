@@ -13,13 +13,13 @@ extern "C" {
 
 #include "kernels/markov.h"
 
-#define CUDA_ROWS_MAX  4096u /* of one batch: more would only wait longer */
-#define CUDA_STEPS_MAX 16u   /* a graph is captured for each draft length */
+#define CUDA_ROWS_MAX  4096u      /* of one batch: more would only wait longer */
+#define CUDA_STEPS_MAX 16u        /* a graph is captured for each draft length */
+#define CUDA_VOCAB_MAX (1u << 30) /* ids of tiles are signed in the kernels */
 
 enum cuda_form {
 	CUDA_FORM_AUTO,  /* the block form where the GPU can run it */
-	CUDA_FORM_BLOCK, /* one cooperative launch for all steps; holds every multiprocessor while
-			    it runs */
+	CUDA_FORM_BLOCK, /* one cooperative launch for all steps; it takes all multiprocessors */
 	CUDA_FORM_STEP,  /* one launch a step: for GPUs that are shared */
 };
 
@@ -30,28 +30,26 @@ struct cuda_memory;
 
 struct cuda_options {
 	enum cuda_form form;
-	bool block;               /* sleep between looks at the GPU instead of spinning */
-	uint64_t wait_bound_us;   /* a launch that outlives it kills the head; 0: 10 seconds */
+	bool sleep;               /* between looks at the GPU, instead of spinning */
+	bool keep_l2;             /* leave part of w2 in L2 between blocks: on a GPU of our own */
+	uint64_t wait_bound_us;   /* a launch that outlives it ends the head; 0: 10 seconds */
 	uint64_t graph_bytes_max; /* of device memory for all graphs; 0: 1 GiB */
-	uint32_t multiprocessors; /* the block form may take; 0: all */
-	int resident_tiles; /* tuning: tiles of w2 a multiprocessor keeps in shared memory; -1: by
-			       shape */
-	int pinned_tiles;   /* tuning: of those streamed, how many are kept in L2; -1: by shape */
-	bool keep_l2; /* leave part of w2 in L2 between blocks: for a GPU that nobody else uses */
+	uint32_t multiprocessors; /* that the block form may take; 0: all */
+	int resident_tiles;       /* of w2, in a multiprocessor's shared memory; -1: by shape */
+	int pinned_tiles;         /* of the others of a multiprocessor, in L2; -1: by shape */
 	struct cuda_memory *memory;
 };
 
-/* What an empty cuda_options means. */
+/* Everything by itself. */
 void cuda_options_init(struct cuda_options *options);
 
 struct cuda_head;
 
-/* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Initializes the driver.
- */
+/* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Starts the driver. */
 int cuda_backend_probe(const char *devices, struct error_text *error);
 
-/* `tuning` may be NULL. -ENODEV: no driver, GPU or code for it; -ENOMEM: the head or its graphs do
- * not fit. Every graph is captured when it returns. */
+/* `tuning` may be NULL: cuda_options_init()'s. -ENODEV: no driver, GPU or code for it; -ENOMEM: the
+ * head or its graphs do not fit. Every graph is captured when it returns. */
 int cuda_head_open(const struct markov_options *options, const struct cuda_options *tuning,
 	const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,

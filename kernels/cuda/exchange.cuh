@@ -1,9 +1,9 @@
 // How the multiprocessors agree on a token: each publishes its best (value, id) of a row and step
 // as one packet, and whoever needs the winner reads all packets. A packet is 16 bytes, stored and
 // loaded whole, and carries the number of its step, which never repeats: a packet that is not of
-// this step is not there yet. So nothing is ever cleared, and no counter is contended. Two sets of
-// packets take turns: a multiprocessor can publish step s + 2 only after it has seen every packet
-// of s + 1, and those were published after their senders had read all of step s.
+// this step is not there yet. So no launch has to clear anything, and no counter is contended. Two
+// sets of packets take turns: a multiprocessor can publish step s + 2 only after it has seen every
+// packet of s + 1, and those were published after their senders had read all of step s.
 #pragma once
 
 #include "columns.h"

@@ -68,6 +68,7 @@ void fill_normal(uint16_t *to, size_t count, float deviation, uint64_t seed);
 
 extern unsigned tests_passed, tests_failed, tests_waived;
 void test_result(bool passed, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void test_waived(const char *why);
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 int golden_tests(const char *folder);

@@ -10,9 +10,7 @@
 #include <string.h>
 
 const struct shape shapes[SHAPES] = {
-	{"muse", 202048, 512},
-	{"qwen3", 151936, 256},
-	{"dsv4", 129280, 256},
+	{"muse", 202048, 512}, {"qwen3", 151936, 256}, {"dsv4", 129280, 256},
 	{"odd", 100001, 200}, /* no row of a packed request is aligned */
 };
 

@@ -1,38 +1,50 @@
-/* The tests that need a GPU: `check golden FOLDER`, `check large`, `check odd`, `check bench` (or
- * `bench=SHAPE`, or `sweep` for the tuning options too), or several; `sharing` only as the first.
- */
+/* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
+ * `large`, `odd`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning options). */
 #include "harness.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-int main(int argc, char **argv)
+static bool gpu_is_there(void)
 {
 	struct error_text error;
+	if (cuda_backend_probe(NULL, &error) == 0)
+		return true;
+	test_waived(error.text);
+	return false;
+}
+
+static void run(const char *test, const char *argument)
+{
+	if (!strcmp(test, "golden"))
+		golden_tests(argument ? argument : "tests/golden");
+	else if (!strcmp(test, "large"))
+		large_tests();
+	else if (!strcmp(test, "odd"))
+		odd_tests();
+	else if (!strcmp(test, "bench"))
+		bench(NULL, false);
+	else if (!strncmp(test, "bench=", 6))
+		bench(test + 6, false);
+	else if (!strcmp(test, "sweep"))
+		bench(NULL, true);
+	else
+		die("unknown test %s", test);
+}
+
+int main(int argc, char **argv)
+{
 	/* It forks, and a process that has initialized CUDA can't. */
 	const bool sharing = argc > 1 && !strcmp(argv[1], "sharing");
 	if (sharing)
 		sharing_tests();
-	else if (cuda_backend_probe(NULL, &error) == -ENODEV) {
-		printf("waived: %s\n", error.text);
-		return 0;
-	}
-	for (int i = 1 + sharing; i < argc; i++) {
-		if (!strcmp(argv[i], "golden") && i + 1 < argc)
-			golden_tests(argv[++i]);
-		else if (!strcmp(argv[i], "large"))
-			large_tests();
-		else if (!strcmp(argv[i], "odd"))
-			odd_tests();
-		else if (!strcmp(argv[i], "bench"))
-			bench(NULL, false);
-		else if (!strncmp(argv[i], "bench=", 6))
-			bench(argv[i] + 6, false);
-		else if (!strcmp(argv[i], "sweep"))
-			bench(NULL, true);
-		else
-			die("unknown test %s", argv[i]);
+	if (argc > 1 + sharing && gpu_is_there()) {
+		for (int i = 1 + sharing; i < argc; i++) {
+			const bool takes_one = !strcmp(argv[i], "golden");
+			run(argv[i], takes_one ? argv[i + 1] : NULL);
+			i += takes_one;
+		}
 	}
 	printf("passed %u, failed %u, waived %u\n", tests_passed, tests_failed, tests_waived);
 	return tests_failed != 0;
