@@ -17,6 +17,12 @@ SANITIZE ?=
 RELOCATABLE ?=
 # runs of each fuzz target
 RUNS ?= 2000000
+# Where nvcc lives, and 0 for a draftd without the CUDA backend: as where there is no nvcc, and under sanitizers, which have
+# nothing to see in it.
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
+CUDA ?= $(if $(SANITIZE),0,$(if $(CUDA_HOME),1,0))
+# a Python with PyTorch and Triton, for bench-gpu
+GPU_PYTHON ?= python3
 
 , := ,
 
@@ -51,12 +57,16 @@ EXAMPLE_SRC  := $(wildcard client/examples/*.c)
 UNIT_SRC     := $(wildcard tests/unit/*/*.c)
 FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_SRC    := $(wildcard tests/bench/*.c)
+CUDA_SRC     := $(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.c kernels/cuda/*.cu))
+GPU_TEST_SRC := $(wildcard tests/gpu/*.c tests/gpu/*.cu)
 
-objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(1)))
 PROTO_OBJ    := $(call objects,$(PROTO_SRC))
 KERNELS_OBJ  := $(call objects,$(KERNELS_SRC))
 DAEMON_OBJ   := $(call objects,$(filter-out daemon/main.c,$(DAEMON_SRC)))
 CLIENT_OBJ   := $(call objects,$(CLIENT_SRC))
+CUDA_OBJ     := $(call objects,$(CUDA_SRC))
+GPU_TEST_OBJ := $(call objects,$(GPU_TEST_SRC))
 DRAFTCTL_OBJ := $(call objects,$(filter-out client/draftctl/main.c,$(DRAFTCTL_SRC)))
 
 # What each room may use (and so what it is compiled and linked with). Goals that install packages or need none are let
@@ -72,6 +82,7 @@ PROTO_LIBS   := $(call pc_libs,$(MSGPACK_PC))
 KERNELS_LIBS := $(call pc_libs,jansson) -lpthread -lm
 DAEMON_LIBS  := $(call pc_libs,libuv libsystemd inih)
 CLIENT_LIBS  := $(call pc_libs,jansson)
+CUDA_LIBS    := $(if $(CUDA_SRC),-L$(CUDA_HOME)/lib64 -lcudart_static -lpthread -ldl -lrt -lm)
 PACKAGES_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
 
 LIBPROTO   := $(BUILD)/obj/libproto.a
@@ -94,12 +105,19 @@ all: $(PROGRAMS) $(BUILD)/examples ## build draftd, draftctl, libdraft and the e
 $(BUILD)/obj/kernels/cpu/%_avx2.o:   ISA := -mavx2 -mfma
 $(BUILD)/obj/kernels/cpu/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 $(BUILD)/obj/kernels/cpu/%.o: OPT := $(if $(SANITIZE),-O2,-O3)
+# The CUDA runtime is linked statically and finds the driver at run time: the program starts without one.
+$(BUILD)/obj/kernels/cuda/%.o $(BUILD)/obj/tests/gpu/%.o: INCLUDE := -isystem $(CUDA_HOME)/include
+NVCC_FLAGS := -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a \
+              -Xcompiler -fPIE,-fno-threadsafe-statics,-fno-exceptions
 # libdraft's objects go into a shared library.
 $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(call quiet,CC)$(CC) $(ALL_CFLAGS) $(ISA) $(PIC) -c -o $@ $<
+	$(call quiet,CC)$(CC) $(ALL_CFLAGS) $(INCLUDE) $(ISA) $(PIC) -c -o $@ $<
+$(BUILD)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call quiet,NVCC)$(CUDA_HOME)/bin/nvcc $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(LIBPROTO): $(PROTO_OBJ)
 $(LIBKERNELS): $(KERNELS_OBJ)
@@ -110,8 +128,13 @@ $(LIBPROTO) $(LIBKERNELS) $(LIBDAEMON) $(LIBCLIENT) $(LIBDRAFTCTL):
 	@rm -f $@
 	$(call quiet,AR)$(AR) rcs $@ $^
 
-$(BUILD)/draftd: $(BUILD)/obj/daemon/main.o $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
-	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(DAEMON_LIBS) $(KERNELS_LIBS) $(PROTO_LIBS)
+# The CUDA backend's objects come before libkernels, whose no_cuda.o is then left out. Every other program does without.
+$(BUILD)/draftd: $(BUILD)/obj/daemon/main.o $(CUDA_OBJ) $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/obj/cuda-$(CUDA)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(DAEMON_LIBS) $(KERNELS_LIBS) $(PROTO_LIBS) \
+		$(CUDA_LIBS)
+# Links again when CUDA changes.
+$(BUILD)/obj/cuda-$(CUDA):
+	@mkdir -p $(@D) && rm -f $(BUILD)/obj/cuda-* && touch $@
 
 $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
 	$(call quiet,LINK)$(CC) $(SAN) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=client/libdraft.map \
@@ -181,6 +204,20 @@ check-valgrind-run: $(UNIT_PROGRAMS) all
 	@CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
 		"DRAFTD_WRAPPER='$(VALGRIND)' $(PYTEST) -m valgrind"
 
+# ---- tests that need a GPU; without one they say that they were waived ----
+
+GPU_TESTS := $(BUILD)/tests/gpu
+$(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
+	$(if $(CUDA_SRC),,$(error the GPU tests need nvcc: give CUDA_HOME, or put nvcc on the PATH))
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
+
+.PHONY: check-gpu bench-gpu
+check-gpu: $(GPU_TESTS) ## the CUDA backend on this machine's GPU: exactness, sharing, bounds
+	@$(GPU_TESTS) sharing golden tests/golden large odd
+bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
+	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
+
 # ---- fuzzing: clang's libFuzzer, with address and undefined-behaviour checks ----
 
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
@@ -247,13 +284,13 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	git archive --format=tar.gz --prefix=$(NAME)/ -o build/$(NAME).tar.gz HEAD
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
-	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all
+	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all $(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 
 clean: ## remove build/
 	rm -rf build
 help: ## this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
-	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS PYTHON V'
+	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS PYTHON CUDA CUDA_HOME GPU_PYTHON V'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -21,6 +21,7 @@ struct config {
 	enum markov_backend backend;
 	char *devices;    /* --devices LIST; NULL: the first */
 	uint32_t threads; /* CPU backend; 0: one a usable core */
+	struct markov_cuda_options cuda;
 	bool has_multiplier, has_soft_cap;
 	float multiplier, soft_cap;
 

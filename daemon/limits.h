@@ -69,6 +69,14 @@
 #define LIMIT_LAUNCH_US        30000000ull
 #define LIMIT_STOP_TIMEOUT_US  5000000ull
 
+/* The CUDA backend's own look at a hanging launch comes before ours; device memory of its graphs. */
+#define LIMIT_CUDA_LAUNCH_US_MIN     10000ull
+#define LIMIT_CUDA_LAUNCH_US_DEFAULT 10000000ull
+#define LIMIT_CUDA_LAUNCH_US_MAX     (LIMIT_LAUNCH_US - 1000000ull)
+#define LIMIT_GRAPH_BYTES_MIN        (1ull << 20)
+#define LIMIT_GRAPH_BYTES_DEFAULT    (1ull << 30)
+#define LIMIT_GRAPH_BYTES_MAX        (1ull << 40)
+
 #define LIMIT_THREADS_MAX       1024
 #define LIMIT_CONFIG_LINE_BYTES 4096
 #define LIMIT_CONFIG_FILE_BYTES (1 << 20)

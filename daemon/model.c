@@ -137,6 +137,7 @@ int model_load(const struct config *config,
 		.max_rows = config->max_rows,
 		.max_steps = config->max_steps,
 		.threads = config->threads,
+		.cuda = config->cuda,
 	};
 	struct checkpoint checkpoint = {0};
 	struct markov_head *head = NULL;

@@ -16,8 +16,11 @@
 #define RANGE(low, high) .min = (low), .max = (high)
 #define PATH_BYTES       4095 /* PATH_MAX less its NUL */
 
-/* In the order of enum markov_backend, and of the syslog levels from LOG_ERR. */
+/* In the order of markov.h's enums, and of the syslog levels from LOG_ERR. */
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+static const char *const cuda_forms[] = {"auto", "block", "step", NULL};
+static const char *const cuda_waits[] = {"spin", "sleep", NULL};
+static const char *const cuda_l2s[] = {"release", "keep", NULL};
 static const char *const log_levels[] = {"error", "warning", "notice", "info", "debug", NULL};
 
 /* clang-format off */
@@ -38,9 +41,24 @@ const struct option_info options[] = {
 	{"backend", 'b', "NAME", IN("backend", "name"), OPTION_CHOICE, FIELD(backend), RANGE(MARKOV_AUTO, MARKOV_CUDA),
 		.initial = MARKOV_AUTO, .choices = backends, .help = "what computes"},
 	{"devices", 0, "LIST", IN("backend", "devices"), OPTION_TEXT, FIELD(devices), .max = PATH_BYTES,
-		.help = "GPUs, by UUID or number, separated by commas; the first one if absent"},
+		.help = "the GPU, by number or UUID; the first one if absent"},
 	{"threads", 0, "N", IN("backend", "threads"), OPTION_COUNT, FIELD(threads), RANGE(0, LIMIT_THREADS_MAX),
 		.help = "threads of the CPU backend; 0: one a usable core"},
+	{"cuda-form", 0, "NAME", IN("cuda", "form"), OPTION_CHOICE, FIELD(cuda.form), RANGE(MARKOV_CUDA_AUTO, MARKOV_CUDA_STEP),
+		.initial = MARKOV_CUDA_AUTO, .choices = cuda_forms,
+		.help = "a launch a block takes the whole GPU; one a step is slower and shares it"},
+	{"cuda-wait", 0, "NAME", IN("cuda", "wait"), OPTION_CHOICE, FIELD(cuda.wait), RANGE(MARKOV_CUDA_SPIN, MARKOV_CUDA_SLEEP),
+		.initial = MARKOV_CUDA_SPIN, .choices = cuda_waits,
+		.help = "spin: a core looks at the GPU all the while; sleep: up to 0.1 ms late"},
+	{"cuda-l2", 0, "NAME", IN("cuda", "l2"), OPTION_CHOICE, FIELD(cuda.l2), RANGE(MARKOV_CUDA_RELEASE, MARKOV_CUDA_KEEP),
+		.initial = MARKOV_CUDA_RELEASE, .choices = cuda_l2s,
+		.help = "keep: part of the model stays in L2, for a GPU that nobody else uses"},
+	{"cuda-timeout", 0, "TIME", IN("cuda", "timeout"), OPTION_TIME, FIELD(cuda.timeout_us),
+		RANGE(LIMIT_CUDA_LAUNCH_US_MIN, LIMIT_CUDA_LAUNCH_US_MAX), .initial = LIMIT_CUDA_LAUNCH_US_DEFAULT,
+		.help = "a launch that takes longer means a lost GPU, and the daemon exits"},
+	{"cuda-graph-bytes", 0, "SIZE", IN("cuda", "graph_bytes"), OPTION_BYTES, FIELD(cuda.graph_bytes),
+		RANGE(LIMIT_GRAPH_BYTES_MIN, LIMIT_GRAPH_BYTES_MAX), .initial = LIMIT_GRAPH_BYTES_DEFAULT,
+		.help = "device memory that the captured launches may take; over it, no start"},
 	{"max-rows", 0, "N", IN("limits", "max_rows"), OPTION_COUNT, FIELD(max_rows), RANGE(1, LIMIT_ROWS_MAX),
 		.initial = LIMIT_ROWS_DEFAULT, .help = "rows of a request and of a batch"},
 	{"max-steps", 0, "K", IN("limits", "max_steps"), OPTION_COUNT, FIELD(max_steps), RANGE(1, LIMIT_STEPS_MAX),

@@ -179,6 +179,10 @@ void server_reload(struct server *server, struct request *request)
 	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &error);
 	if (r == 0)
 		r = check_changes(&server->config, &reload->config, &error);
+	/* Falling back from a GPU to the CPU is for the start alone. */
+	if (r == 0 && reload->config.backend == MARKOV_AUTO &&
+		strcmp(server->facts.backend, "cuda") == 0)
+		reload->config.backend = MARKOV_CUDA;
 	if (r != 0) {
 		refuse(server, request, error.text);
 		reload_free(reload);

@@ -3,8 +3,10 @@
 #include "kernels/markov.h"
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +31,21 @@ static int check_options(const struct markov_options *options, struct error_text
 	return 0;
 }
 
+/* Takes the CPU only when it was asked for, or when nothing was and there is no usable GPU: a GPU
+ * that fails later is an error, not a reason to serve a hundred times slower. */
+static bool choose_cuda(const struct markov_options *options, struct markov_facts *facts)
+{
+	struct error_text why;
+
+	if (options->backend == MARKOV_CPU)
+		strcpy(facts->choice, "backend cpu, as asked for");
+	else if (options->backend == MARKOV_CUDA || !cuda_probe(options->devices, &why))
+		return true;
+	else
+		snprintf(facts->choice, sizeof(facts->choice), "backend cpu, because %.200s", why.text);
+	return false;
+}
+
 int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct markov_head **ret, struct error_text *error)
@@ -38,15 +55,10 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 
 	if (result < 0)
 		return result;
-	if (options->backend == MARKOV_CUDA)
-		return error_text_set(error, ENOTSUP,
-			"this build has no CUDA backend: use the backend 'cpu' or 'auto', or a "
-			"build with CUDA");
 	head = calloc(1, sizeof(*head));
 	if (!head)
 		return error_text_set(error, ENOMEM, "no memory for a head");
 	head->facts = (struct markov_facts){
-		.backend = "cpu",
 		.vocab = checkpoint->vocab,
 		.rank = checkpoint->rank,
 		.target_vocab = checkpoint->target_vocab,
@@ -55,11 +67,12 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 		.max_rows = options->max_rows,
 		.max_steps = options->max_steps,
 	};
-	strcpy(head->facts.choice, options->backend == MARKOV_CPU
-					   ? "backend cpu, as asked for"
-					   : "backend cpu, because this build has no CUDA backend");
-	head->backend = &cpu_backend;
-	result = cpu_open(options, checkpoint, progress, user, &head->facts, &head->state, error);
+	const bool cuda = choose_cuda(options, &head->facts);
+
+	head->facts.backend = cuda ? "cuda" : "cpu";
+	head->backend = cuda ? &cuda_backend : &cpu_backend;
+	result = (cuda ? cuda_open : cpu_open)(
+		options, checkpoint, progress, user, &head->facts, &head->state, error);
 	if (result < 0)
 		free(head);
 	else

@@ -23,12 +23,36 @@ enum markov_backend {
 	MARKOV_CUDA,
 };
 
+/* How the CUDA backend works; it computes the same either way. Zeroed: the defaults. */
+enum markov_cuda_form {
+	MARKOV_CUDA_AUTO,  /* a launch a block where the GPU can run it */
+	MARKOV_CUDA_BLOCK, /* one launch for all steps, which takes all multiprocessors */
+	MARKOV_CUDA_STEP,  /* one launch a step: slower, but it shares the GPU */
+};
+enum markov_cuda_wait {
+	MARKOV_CUDA_SPIN,  /* look at the GPU again and again: soonest, one core busy meanwhile */
+	MARKOV_CUDA_SLEEP, /* sleep a few microseconds between looks */
+};
+enum markov_cuda_l2 {
+	MARKOV_CUDA_RELEASE, /* leave the GPU's L2 to others between blocks */
+	MARKOV_CUDA_KEEP,    /* leave part of w2 there: on a GPU that nobody else uses */
+};
+
+struct markov_cuda_options {
+	enum markov_cuda_form form;
+	enum markov_cuda_wait wait;
+	enum markov_cuda_l2 l2;
+	uint64_t timeout_us; /* after that a launch counts as lost; 0: 10 seconds */
+	uint64_t graph_bytes;       /* device memory that the graphs may take; 0: 1 GiB */
+};
+
 struct markov_options {
 	enum markov_backend backend;
-	const char *devices; /* list for cuda ("0,1" or UUIDs), or NULL for the first */
+	const char *devices; /* for cuda: a number or a UUID, or NULL for the first */
 	uint32_t max_rows;   /* rows of the largest batch, >= 1 */
 	uint32_t max_steps;  /* K of the longest block, >= 1 */
 	uint32_t threads;    /* cpu: 0 for one a usable core */
+	struct markov_cuda_options cuda;
 };
 
 struct markov_device {
@@ -39,7 +63,7 @@ struct markov_device {
 
 struct markov_facts {
 	const char *backend;    /* "cpu", "cuda" */
-	const char *variant;    /* "scalar", "sse2", "avx2", "avx512", "avx512bf16" */
+	const char *variant;    /* "scalar", "sse2", "avx2", "avx512", "avx512bf16", "sm_90" */
 	const char *bias_order; /* "mma16": the order of NUMERICS section 3 */
 	char choice[256];       /* one sentence: which backend was taken and why */
 	uint32_t vocab, rank, target_vocab;

@@ -30,7 +30,7 @@ struct cuda_head {
 	struct markov_facts facts;
 	struct cuda_options options;
 	struct cuda_device device;
-	enum cuda_form form;
+	enum markov_cuda_form form;
 	cudaStream_t stream;
 	cudaEvent_t begun, done;
 	struct cuda_tables tables;
@@ -53,18 +53,14 @@ void cuda_options_init(struct cuda_options *options)
 	};
 }
 
-int cuda_backend_probe(const char *devices, struct error_text *error)
-{
-	struct cuda_device device;
-	return cuda_device_choose(devices, &device, error) ? -ENODEV : 0;
-}
-
 static int zeroed(void **ret, size_t bytes, struct error_text *error)
 {
 	void *memory = NULL;
 	int r = CUDA_CALL(error, cudaMalloc(&memory, bytes));
 	if (!r)
 		r = CUDA_CALL(error, cudaMemset(memory, 0, bytes));
+	if (!r) /* the head's stream does not wait for the default one */
+		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamLegacy));
 	if (r)
 		cudaFree(memory);
 	else
@@ -127,8 +123,8 @@ static void describe(
 	f->device_count = 1;
 	f->devices[0] = head->device.facts;
 	f->table_bytes = head->tables.bytes;
-	snprintf(f->choice, sizeof(f->choice), "cuda on %s, %s", head->device.facts.name,
-		head->form == CUDA_FORM_BLOCK ? "one launch a block" : "one launch a step");
+	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s", head->device.facts.name,
+		head->form == MARKOV_CUDA_BLOCK ? "one launch a block" : "one launch a step");
 	if (why_not) {
 		const size_t used = strlen(f->choice);
 		snprintf(f->choice + used, sizeof(f->choice) - used, " because %s", why_not);
@@ -185,9 +181,9 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 	if (r)
 		return r;
 	head->form = head->options.form;
-	if (head->form == CUDA_FORM_AUTO)
-		head->form = launcher->has_block ? CUDA_FORM_BLOCK : CUDA_FORM_STEP;
-	if (head->form == CUDA_FORM_BLOCK && !launcher->has_block)
+	if (head->form == MARKOV_CUDA_AUTO)
+		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_STEP;
+	if (head->form == MARKOV_CUDA_BLOCK && !launcher->has_block)
 		return error_text_set(error, ENOTSUP, "the block form can't run here: %s", why_not);
 	staging_init(&head->staging, head->options.memory);
 	head->sequence = SEQUENCE_FIRST;
@@ -225,6 +221,7 @@ void cuda_head_close(struct cuda_head *head)
 	if (!head)
 		return;
 	struct draft_head *d = &head->launcher.head;
+	cudaSetDevice(head->device.ordinal);
 	if (head->batch && !head->lost)
 		cuda_head_wait(head, NULL);
 	graph_table_done(&head->graphs);
@@ -307,8 +304,11 @@ int cuda_head_launch(
 	if (!batch->steps || batch->steps > launcher->max_steps)
 		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u",
 			batch->steps, launcher->max_steps);
-	int r = staging_send(
-		&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
+	/* Each thread has a GPU of its own, and the head may have been opened by another. */
+	int r = CUDA_CALL(error, cudaSetDevice(head->device.ordinal));
+	if (!r)
+		r = staging_send(&head->staging, batch, launcher->head.vocab, columns, head->stream,
+			error);
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
 	columns->rows = batch->rows;

@@ -2,6 +2,10 @@
 #include "cuda.h"
 
 #include "cuda_backend.h"
+#include "device.h"
+
+#include <errno.h>
+#include <string.h>
 
 static int launch(void *state, const struct markov_batch *batch, struct error_text *error)
 {
@@ -20,12 +24,32 @@ static void close_head(void *state)
 
 const struct backend cuda_backend = {.launch = launch, .wait = wait, .close = close_head};
 
+int cuda_probe(const char *devices, struct error_text *error)
+{
+	struct cuda_device device;
+	return cuda_device_choose(devices, &device, error) ? -ENODEV : 0;
+}
+
 int cuda_open(const struct markov_options *options, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct markov_facts *facts, void **ret_state, struct error_text *error)
 {
+	const struct markov_cuda_options *asked = &options->cuda;
+	struct cuda_options tuning;
 	struct cuda_head *head;
-	const int r = cuda_head_open(options, NULL, checkpoint, progress, user, &head, error);
+	cuda_options_init(&tuning);
+	tuning.form = asked->form;
+	tuning.sleep = asked->wait == MARKOV_CUDA_SLEEP;
+	tuning.keep_l2 = asked->l2 == MARKOV_CUDA_KEEP;
+	tuning.wait_bound_us = asked->timeout_us;
+	tuning.graph_bytes_max = asked->graph_bytes;
+	const int r = cuda_head_open(options, &tuning, checkpoint, progress, user, &head, error);
+	if (r == -ENODEV) {
+		const struct error_text why = *error;
+		error_text_set(error, ENODEV,
+			"the backend 'cuda' can't run here: %.300s; 'auto' would take the CPU",
+			why.text);
+	}
 	if (r)
 		return r;
 	const struct markov_facts *own = cuda_head_facts(head);
@@ -35,6 +59,7 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	facts->device_count = own->device_count;
 	facts->devices[0] = own->devices[0];
 	facts->table_bytes = own->table_bytes;
+	memcpy(facts->choice, own->choice, sizeof(facts->choice));
 	*ret_state = head;
 	return 0;
 }

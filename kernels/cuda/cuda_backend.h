@@ -17,19 +17,13 @@ extern "C" {
 #define CUDA_STEPS_MAX 16u        /* a graph is captured for each draft length */
 #define CUDA_VOCAB_MAX (1u << 30) /* ids of tiles are signed in the kernels */
 
-enum cuda_form {
-	CUDA_FORM_AUTO,  /* the block form where the GPU can run it */
-	CUDA_FORM_BLOCK, /* one cooperative launch for all steps; it takes all multiprocessors */
-	CUDA_FORM_STEP,  /* one launch a step: for GPUs that are shared */
-};
-
 /* Memory that base and draft logits may lie in, besides plain host memory (which is copied twice):
  * device memory, used in place, and pinned host memory, copied once. Owned by the caller, outlives
  * the heads that look into it. */
 struct cuda_memory;
 
 struct cuda_options {
-	enum cuda_form form;
+	enum markov_cuda_form form;
 	bool sleep;               /* between looks at the GPU, instead of spinning */
 	bool keep_l2;             /* leave part of w2 in L2 between blocks: on a GPU of our own */
 	uint64_t wait_bound_us;   /* a launch that outlives it ends the head; 0: 10 seconds */
@@ -44,9 +38,6 @@ struct cuda_options {
 void cuda_options_init(struct cuda_options *options);
 
 struct cuda_head;
-
-/* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Starts the driver. */
-int cuda_backend_probe(const char *devices, struct error_text *error);
 
 /* `tuning` may be NULL: cuda_options_init()'s. -ENODEV: no driver, GPU or code for it; -ENOMEM: the
  * head or its graphs do not fit. Every graph is captured when it returns. */

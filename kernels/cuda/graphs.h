@@ -16,7 +16,7 @@ struct graph {
 };
 
 struct graph_table {
-	enum cuda_form form;
+	enum markov_cuda_form form;
 	uint32_t buckets[GRAPH_BUCKETS_MAX]; /* rows */
 	unsigned bucket_count;
 	unsigned length_count;
@@ -26,7 +26,7 @@ struct graph_table {
 
 /* Builds all of them; -ENOMEM past `bytes_max` of device memory. */
 int graph_table_build(struct graph_table *table, const struct launcher *launcher,
-	enum cuda_form form, cudaStream_t stream, uint64_t bytes_max,
+	enum markov_cuda_form form, cudaStream_t stream, uint64_t bytes_max,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error);
 void graph_table_done(struct graph_table *table);

@@ -185,7 +185,7 @@ int bench(const char *only, bool sweep)
 		}
 		cuda_options_init(&options);
 		options.memory = memory;
-		options.form = CUDA_FORM_STEP;
+		options.form = MARKOV_CUDA_STEP;
 		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step", false);
 		workload_free(&w, memory);
 		shape_close(&checkpoint);

@@ -1,7 +1,7 @@
 #include "foreign.h"
 
-#include <chrono>
 #include <cuda_runtime.h>
+#include <time.h>
 
 __global__ void read_all(const uint4 *from, size_t count, int times, unsigned *result)
 {
@@ -40,11 +40,17 @@ extern "C" float foreign_read(const void *memory, size_t bytes, int times)
 	return ms * 1000;
 }
 
+static long long now_ms()
+{
+	timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
 extern "C" int foreign_load(unsigned milliseconds)
 {
-	const auto until =
-		std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-	while (std::chrono::steady_clock::now() < until) {
+	const long long until = now_ms() + milliseconds;
+	while (now_ms() < until) {
 		for (int i = 0; i < 8; i++)
 			spin<<<264, 256>>>(400000);
 		if (cudaDeviceSynchronize())

@@ -109,9 +109,9 @@ static void run_golden(const char *folder, const char *name, struct cuda_memory 
 	struct cuda_options options;
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = CUDA_FORM_STEP;
+	options.form = MARKOV_CUDA_STEP;
 	run_form(&c, memory, &options, "a launch a step");
-	options.form = CUDA_FORM_BLOCK;
+	options.form = MARKOV_CUDA_BLOCK;
 	run_form(&c, memory, &options, "a launch a block");
 	options.resident_tiles = 0;
 	options.pinned_tiles = 1;

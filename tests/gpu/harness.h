@@ -3,6 +3,7 @@
 #ifndef TESTS_GPU_HARNESS_H
 #define TESTS_GPU_HARNESS_H
 
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_backend.h"
 
 #include <stdbool.h>

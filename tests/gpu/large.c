@@ -74,7 +74,7 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = CUDA_FORM_STEP;
+	options.form = MARKOV_CUDA_STEP;
 	struct cuda_head *step = open_head(&checkpoint, &options, 70, 8);
 	record_case(step, &c, false);
 	for (uint32_t r = 0; r < 70; r += 9) {
@@ -85,7 +85,7 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 	cuda_head_close(step);
 	check_against_reference(&c, 0, 16);
 
-	options.form = CUDA_FORM_BLOCK;
+	options.form = MARKOV_CUDA_BLOCK;
 	struct cuda_head *block = open_head(&checkpoint, &options, 70, 8);
 	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
 		const struct manner m = {
@@ -214,9 +214,9 @@ int odd_tests(void)
 	shape_open(&shape, &checkpoint);
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = CUDA_FORM_STEP;
+	options.form = MARKOV_CUDA_STEP;
 	struct cuda_head *step = open_head(&checkpoint, &options, 32, 3);
-	options.form = CUDA_FORM_BLOCK;
+	options.form = MARKOV_CUDA_BLOCK;
 	struct cuda_head *block = open_head(&checkpoint, &options, 32, 3);
 	for (int kind = 0; kind < ODD_KINDS; kind++) {
 		struct test_case c = {.name = odd_names[kind], .checkpoint = &checkpoint};

@@ -9,7 +9,7 @@
 static bool gpu_is_there(void)
 {
 	struct error_text error;
-	if (cuda_backend_probe(NULL, &error) == 0)
+	if (cuda_probe(NULL, &error) == 0)
 		return true;
 	test_waived(error.text);
 	return false;

@@ -124,7 +124,7 @@ int sharing_tests(void)
 	if (child == 0)
 		_exit(foreign_load(LOAD_MS));
 	struct error_text error;
-	if (cuda_backend_probe(NULL, &error)) {
+	if (cuda_probe(NULL, &error)) {
 		waitpid(child, NULL, 0);
 		test_waived(error.text);
 		return 0;

@@ -214,8 +214,24 @@ def test_bad_start(start, name):
     refuses(start(*options, model=model, wait=False), words)
 
 
+HAS_GPU = os.path.exists("/dev/nvidiactl")
+needs_no_gpu = pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
+
+
+@needs_no_gpu
 def test_cuda_is_refused_without_a_gpu(start):
-    refuses(start("--backend", "cuda", wait=False), "CUDA")
+    """By a build with CUDA and by one without: exit 1 with one sentence that says what would do instead."""
+    refuses(start("--backend", "cuda", wait=False), "backend", "'auto'")
+
+
+@needs_no_gpu
+def test_auto_serves_on_the_cpu_and_says_why(start):
+    daemon = start("--backend", "auto")
+    (line,) = [line for line in daemon.log.splitlines() if "backend cpu, because " in line]
+    assert re.search(r"this build has no CUDA backend|no NVIDIA (driver|GPU)", line)
+    with daemon.connect() as client:
+        assert client.server["backend"]["name"] == "cpu"
+        assert client.call("draft", CASE.params())[0]["tokens"] == CASE.tokens
 
 
 def test_truncated_model(start, folder):

@@ -71,6 +71,11 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
 	ck_assert_uint_eq(config.drain_timeout_us, 10000000);
 	ck_assert_int_eq(config.log_level, LOG_INFO);
+	ck_assert_int_eq(config.cuda.form, MARKOV_CUDA_AUTO);
+	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
+	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_RELEASE);
+	ck_assert_uint_eq(config.cuda.timeout_us, 10000000);
+	ck_assert_uint_eq(config.cuda.graph_bytes, 1073741824);
 }
 END_TEST
 
@@ -80,7 +85,9 @@ START_TEST(command_line_sets_every_type)
 		PARSE("-s", "/tmp/s", "--model=m", "--backend", "cuda", "--devices", "0,1",
 			"--max-rows", "7", "--max-region-bytes", "3M", "--max-memory-bytes", "1GiB",
 			"--hello-timeout", "250ms", "--socket-mode", "600", "--multiplier", "-1.5",
-			"--soft-cap", "30e0", "--log-level", "debug", "--check-config"),
+			"--soft-cap", "30e0", "--log-level", "debug", "--check-config",
+			"--cuda-form", "block", "--cuda-wait", "spin", "--cuda-l2", "keep",
+			"--cuda-timeout", "29s", "--cuda-graph-bytes", "1M"),
 		0);
 	ck_assert_str_eq(config.socket_path, "/tmp/s");
 	ck_assert_str_eq(config.devices, "0,1");
@@ -94,6 +101,11 @@ START_TEST(command_line_sets_every_type)
 	ck_assert_float_eq(config.multiplier, -1.5f);
 	ck_assert_float_eq(config.soft_cap, 30.0f);
 	ck_assert_int_eq(config.log_level, LOG_DEBUG);
+	ck_assert_int_eq(config.cuda.form, MARKOV_CUDA_BLOCK);
+	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
+	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_KEEP);
+	ck_assert_uint_eq(config.cuda.timeout_us, 29000000);
+	ck_assert_uint_eq(config.cuda.graph_bytes, 1048576);
 }
 END_TEST
 
@@ -173,6 +185,11 @@ static const struct {
 	{"multiplier", " 1", "--multiplier is \" 1\"; it must be a finite decimal number"},
 	{"multiplier", "1 ", "--multiplier is \"1 \"; it must be a finite decimal number"},
 	{"multiplier", "", "--multiplier is \"\"; it must be a finite decimal number"},
+	{"cuda-form", "steps", "--cuda-form is \"steps\"; it must be one of auto, block, step"},
+	{"cuda-wait", "1", "--cuda-wait is \"1\"; it must be one of spin, sleep"},
+	{"cuda-l2", "on", "--cuda-l2 is \"on\"; it must be one of release, keep"},
+	{"cuda-timeout", "30s", "--cuda-timeout is 30s; it must be 10ms to 29s"},
+	{"cuda-graph-bytes", "1023K", "--cuda-graph-bytes is 1023K; it must be 1M to 1T"},
 	{"soft-cap", "-0.5", "--soft-cap is -0.5; it must be 0 or more"},
 	{"backend", "gpu", "--backend is \"gpu\"; it must be one of auto, cpu, cuda"},
 	{"backend", "CPU", "--backend is \"CPU\"; it must be one of auto, cpu, cuda"},
@@ -249,6 +266,12 @@ START_TEST(file_sets_everything)
 				    "name = cuda\n"
 				    "devices = GPU-1=x\n"
 				    "threads = 2\n"
+				    "[cuda]\n"
+				    "form = step\n"
+				    "wait = sleep\n"
+				    "l2 = release\n"
+				    "timeout = 10ms\n"
+				    "graph_bytes = 2G\n"
 				    "[limits]\n"
 				    "\tmax_rows = 16\n"
 				    "max_frame_bytes = 64K\n"
@@ -265,6 +288,11 @@ START_TEST(file_sets_everything)
 	ck_assert_int_eq(config.backend, MARKOV_CUDA);
 	ck_assert_str_eq(config.devices, "GPU-1=x");
 	ck_assert_uint_eq(config.threads, 2);
+	ck_assert_int_eq(config.cuda.form, MARKOV_CUDA_STEP);
+	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SLEEP);
+	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_RELEASE);
+	ck_assert_uint_eq(config.cuda.timeout_us, 10000);
+	ck_assert_uint_eq(config.cuda.graph_bytes, 2147483648);
 	ck_assert_uint_eq(config.max_rows, 16);
 	ck_assert_uint_eq(config.max_frame_bytes, 65536);
 	ck_assert_uint_eq(config.drain_timeout_us, 0);
@@ -278,7 +306,7 @@ static const struct {
 	const char *text, *error;
 } bad_files[] = {
 	{"[limit]\n", "x.conf:1: there is no section [limit]; the sections are [socket], [model], "
-		      "[backend], [limits], [log]"},
+		      "[backend], [cuda], [limits], [log]"},
 	{"\n[limits]\nmax_row = 1\n",
 		"x.conf:3: [limits] has no key max_row; draftd --help lists the keys"},
 	{"[log]\nmax_rows = 1\n",
