@@ -15,6 +15,12 @@ for document; do
 	install -D -m 644 "$document" "$folder/share/doc/draftd/$document"
 done
 cp -r tests/golden "$folder/share/draftd/"
+programs=(draftd draftctl)
+if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
+	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
+	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers}.py
+	programs+=(draftd-gpu-tests)
+fi
 
 glibc='^(ld-linux.*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil)\.so'
 ldd "$build"/{draftd,draftctl} | awk '$2 == "=>" { print $1, $3 }' | sort -u | while read -r name path; do
@@ -29,7 +35,7 @@ done
 strip --strip-unneeded "$folder"/bin/* "$folder"/lib/lib*.so.*
 
 # Every library must come from the archive itself, or be glibc's.
-for program in draftd draftctl; do
+for program in "${programs[@]}"; do
 	env -i ldd "$folder/bin/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
 		if [[ ! $name =~ $glibc && $(realpath "$path") != $(realpath "$folder")/* ]]; then
 			echo "$program takes $name from $path, not from the archive" >&2

@@ -123,11 +123,13 @@ static void describe(
 	f->device_count = 1;
 	f->devices[0] = head->device.facts;
 	f->table_bytes = head->tables.bytes;
-	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s", head->device.facts.name,
-		head->form == MARKOV_CUDA_BLOCK ? "one launch a block" : "one launch a step");
+	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s, %llu KiB of graphs",
+		head->device.facts.name,
+		head->form == MARKOV_CUDA_BLOCK ? "one launch a block" : "one launch a step",
+		(unsigned long long)head->graphs.bytes >> 10);
 	if (why_not) {
 		const size_t used = strlen(f->choice);
-		snprintf(f->choice + used, sizeof(f->choice) - used, " because %s", why_not);
+		snprintf(f->choice + used, sizeof(f->choice) - used, ", because %s", why_not);
 	}
 }
 
@@ -187,9 +189,11 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		return error_text_set(error, ENOTSUP, "the block form can't run here: %s", why_not);
 	staging_init(&head->staging, head->options.memory);
 	head->sequence = SEQUENCE_FIRST;
-	describe(head, checkpoint, why_not);
-	return graph_table_build(&head->graphs, launcher, head->form, head->stream,
+	r = graph_table_build(&head->graphs, launcher, head->form, head->stream,
 		head->options.graph_bytes_max, progress, user, error);
+	if (!r)
+		describe(head, checkpoint, why_not);
+	return r;
 }
 
 int cuda_head_open(const struct markov_options *options, const struct cuda_options *tuning,

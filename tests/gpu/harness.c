@@ -287,6 +287,8 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 		wrong_flags += m->steps == c->steps && k.flags[r] != c->flags[from];
 	}
 	const size_t wrong = wrong_logits(c, m, logits.host, pitch);
+	if (m->wrong)
+		*m->wrong = wrong_tokens + wrong_flags + wrong;
 	const bool passed = !wrong_tokens && !wrong_flags && !wrong && !wrong_bias && !wrong_values;
 	test_result(passed,
 		"%s (%s): %u rows from %u, %u steps, placement %d, pad %u: %zu tokens, %zu flags, "

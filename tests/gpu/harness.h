@@ -41,6 +41,7 @@ struct manner {
 	bool discard_logits; /* no row wants them */
 	unsigned replays;    /* of the graph, before what it wrote is looked at */
 	float *us;           /* their times */
+	size_t *wrong;       /* or NULL: gets how many tokens, flags and logits differ */
 };
 
 /* Launches the case and tells whether the wait says, now and from then on, that the device is lost.
@@ -73,10 +74,12 @@ void test_waived(const char *why);
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 int golden_tests(const char *folder);
-int large_tests(void);
+int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
 /* Forks, so it must come before anything else has touched the GPU. */
 int sharing_tests(void);
 int bench(const char *shape, bool sweep);
+/* Prints what bench_gpu.py reads of a shape: requests and tokens, times, the limit. */
+int figures(const char *shape);
 
 #endif

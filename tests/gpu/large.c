@@ -107,7 +107,7 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 	shape_close(&checkpoint);
 }
 
-int large_tests(void)
+int large_tests(const char *only)
 {
 	struct cuda_memory *memory;
 	struct error_text error;
@@ -115,6 +115,8 @@ int large_tests(void)
 		die("%s", error.text);
 	for (int i = 0; i < SHAPES; i++) {
 		const unsigned failed = tests_failed;
+		if (only && strcmp(only, shapes[i].name))
+			continue;
 		run_large(&shapes[i], memory, i == 2);
 		printf("random weights %-6s %s\n", shapes[i].name,
 			tests_failed == failed ? "equal" : "DIFFERENT");

@@ -1,5 +1,6 @@
 /* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
- * `large`, `odd`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning options). */
+ * `large`, `large=SHAPE`, `odd`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning options),
+ * `figures=SHAPE` (for bench_gpu.py). */
 #include "harness.h"
 
 #include <errno.h>
@@ -20,13 +21,17 @@ static void run(const char *test, const char *argument)
 	if (!strcmp(test, "golden"))
 		golden_tests(argument ? argument : "tests/golden");
 	else if (!strcmp(test, "large"))
-		large_tests();
+		large_tests(NULL);
+	else if (!strncmp(test, "large=", 6))
+		large_tests(test + 6);
 	else if (!strcmp(test, "odd"))
 		odd_tests();
 	else if (!strcmp(test, "bench"))
 		bench(NULL, false);
 	else if (!strncmp(test, "bench=", 6))
 		bench(test + 6, false);
+	else if (!strncmp(test, "figures=", 8))
+		figures(test + 8);
 	else if (!strcmp(test, "sweep"))
 		bench(NULL, true);
 	else
