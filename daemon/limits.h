@@ -69,7 +69,8 @@
 #define LIMIT_LAUNCH_US        30000000ull
 #define LIMIT_STOP_TIMEOUT_US  5000000ull
 
-/* The CUDA backend's own look at a hanging launch comes before ours; device memory of its graphs. */
+/* The CUDA backend's own look at a hanging launch comes before ours; device memory of its graphs.
+ */
 #define LIMIT_CUDA_LAUNCH_US_MIN     10000ull
 #define LIMIT_CUDA_LAUNCH_US_DEFAULT 10000000ull
 #define LIMIT_CUDA_LAUNCH_US_MAX     (LIMIT_LAUNCH_US - 1000000ull)

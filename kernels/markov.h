@@ -42,8 +42,8 @@ struct markov_cuda_options {
 	enum markov_cuda_form form;
 	enum markov_cuda_wait wait;
 	enum markov_cuda_l2 l2;
-	uint64_t timeout_us; /* after that a launch counts as lost; 0: 10 seconds */
-	uint64_t graph_bytes;       /* device memory that the graphs may take; 0: 1 GiB */
+	uint64_t timeout_us;  /* after that a launch counts as lost; 0: 10 seconds */
+	uint64_t graph_bytes; /* device memory that the graphs may take; 0: 1 GiB */
 };
 
 struct markov_options {

@@ -1,5 +1,5 @@
-/* Stands in for kernels/cuda/ where that is not linked: in builds without CUDA, and in programs that
- * only ever compute on the CPU. */
+/* Stands in for kernels/cuda/ where that is not linked: in builds without CUDA, and in programs
+ * that only ever compute on the CPU. */
 #include "kernels/cuda/cuda.h"
 
 #include <errno.h>

@@ -311,8 +311,8 @@ int cuda_head_launch(
 	/* Each thread has a GPU of its own, and the head may have been opened by another. */
 	int r = CUDA_CALL(error, cudaSetDevice(head->device.ordinal));
 	if (!r)
-		r = staging_send(&head->staging, batch, launcher->head.vocab, columns, head->stream,
-			error);
+		r = staging_send(
+			&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
 	columns->rows = batch->rows;

@@ -67,7 +67,8 @@ static int find_ordinal(const char *devices, int count, int *ret, struct error_t
 		error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
 }
 
-/* Says what to do about a driver that is missing or too old, which the runtime's own words don't. */
+/* Says what to do about a driver that is missing or too old, which the runtime's own words don't.
+ */
 static int check_driver(struct error_text *error)
 {
 	int driver = 0;

@@ -87,8 +87,7 @@ float stream_us(const struct checkpoint *checkpoint, int steps)
 	must(CUDA_CALL(&error, cudaEventCreate(&s.begun)), &error);
 	must(CUDA_CALL(&error, cudaEventCreate(&s.done)), &error);
 	const int room = (s.device.shared_bytes - 1024) / STREAM_STAGE_BYTES;
-	const int parts =
-		(int)(s.tables.rank / TABLE_CHUNK + STREAM_CHUNKS - 1) / STREAM_CHUNKS;
+	const int parts = (int)(s.tables.rank / TABLE_CHUNK + STREAM_CHUNKS - 1) / STREAM_CHUNKS;
 	const double tile = (double)s.device.multiprocessors * TILE_ROWS * s.tables.rank * 2;
 	for (int resident = 0; resident <= RESIDENT_MAX && room - resident * parts >= 2;
 		resident++) {

@@ -5,9 +5,8 @@
 
 // One thread asks for everything; a stage is asked for again as soon as it is there. Tiles that
 // would stay in shared memory are only loaded in the first step.
-__global__ void __launch_bounds__(STREAM_THREADS)
-	stream(const __grid_constant__ CUtensorMap w2, uint32_t vocab, uint32_t rank,
-		block_plan plan, int steps)
+__global__ void __launch_bounds__(STREAM_THREADS) stream(const __grid_constant__ CUtensorMap w2,
+	uint32_t vocab, uint32_t rank, block_plan plan, int steps)
 {
 	extern __shared__ __align__(1024) unsigned char ring[];
 	__shared__ uint64_t full[BLOCK_STAGES_MAX];
@@ -27,8 +26,8 @@ __global__ void __launch_bounds__(STREAM_THREADS)
 			const bool resident = schedule.is_resident(item);
 			if (resident && step)
 				continue;
-			const bool pinned = !resident && schedule.is_pinned(
-								 schedule.stream_index(step, item));
+			const bool pinned =
+				!resident && schedule.is_pinned(schedule.stream_index(step, item));
 			const int row = schedule.tile(step, item) * TILE_IDS;
 			for (int part = 0; part < parts; part++) {
 				const uint32_t barrier = shared_address(&full[stage]);
