@@ -208,6 +208,7 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 	const uint8_t *end = bytes + byte_count;
 	uint64_t level_owed[WIRE_DEPTH_MAX]; /* values still owed at each open level */
 	uint64_t owed = 1;                   /* their sum; it never exceeds the bytes left */
+	uint64_t seen = 0;
 	unsigned depth = 0;
 
 	if (!byte_count)
@@ -220,6 +221,7 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 		if (fault)
 			return fault;
 		owed--;
+		seen++;
 		if (depth)
 			level_owed[depth - 1]--;
 
@@ -229,10 +231,12 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 			level_owed[depth] = child_count(&value);
 			owed += level_owed[depth++];
 		}
-		/* A value takes at least one byte, so this is the earliest sign of a lie, and it is
-		 * what keeps the loop from running longer than the body. */
+		/* A value takes at least one byte, so this is the earliest sign of a lie. */
 		if (owed > (size_t)(end - at))
 			return WIRE_SHORT;
+		/* A body of many small values would keep its reader's thread busy for long. */
+		if (seen + owed > WIRE_VALUES_MAX)
+			return WIRE_TOO_MANY;
 		while (depth && !level_owed[depth - 1])
 			depth--;
 	}
@@ -252,6 +256,8 @@ const char *wire_fault_text(enum wire_fault fault)
 		return "bytes follow the value";
 	case WIRE_TOO_DEEP:
 		return "arrays and maps are nested more than 8 levels deep";
+	case WIRE_TOO_MANY:
+		return "there are more than 65536 values";
 	case WIRE_EXT:
 		return "an ext value, which this protocol does not use";
 	case WIRE_RESERVED:
@@ -261,6 +267,7 @@ const char *wire_fault_text(enum wire_fault fault)
 }
 
 _Static_assert(WIRE_DEPTH_MAX == 8, "the text of WIRE_TOO_DEEP names the limit");
+_Static_assert(WIRE_VALUES_MAX == 65536, "the text of WIRE_TOO_MANY names the limit");
 
 void wire_cursor_init(struct wire_cursor *cursor, const uint8_t *bytes, size_t byte_count)
 {

@@ -16,18 +16,24 @@
 
 #define WIRE_DEPTH_MAX 8
 
+/* Values of a body, with the containers themselves. The longest request has 1024 rows, five columns
+ * and less than a hundred other values; the longest reply 1024 rows of 16 tokens and a flag. */
+#define WIRE_VALUES_MAX 65536
+
 enum wire_fault {
 	WIRE_OK = 0,
 	WIRE_EMPTY, /* no byte at all */
 	WIRE_SHORT, /* the value runs past the end, or declares more objects than bytes are left */
 	WIRE_TRAILING, /* bytes after the value */
 	WIRE_TOO_DEEP, /* more than WIRE_DEPTH_MAX levels of arrays and maps */
+	WIRE_TOO_MANY, /* more than WIRE_VALUES_MAX values */
 	WIRE_EXT,      /* an ext type */
 	WIRE_RESERVED, /* 0xc1 */
 };
 
-/* Checks that `bytes` is exactly one value that keeps the rules. Time linear in `byte_count`,
- * constant memory. (String contents are not validated as UTF-8.) */
+/* Checks that `bytes` is exactly one value that keeps the rules. Time linear in the number of
+ * values and bounded by WIRE_VALUES_MAX, constant memory. (String contents are not validated as
+ * UTF-8.) */
 enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count);
 
 /* One sentence fragment for a person: "a length runs past the end of the body". */

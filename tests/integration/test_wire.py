@@ -170,7 +170,7 @@ def read_frame(name):
     fds = []
     if not name.startswith("bad-frame-") and len(data) > 3:
         fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(min(data[3], wire.FDS_MAX))]
-    reader = wire.Reader()
+    reader = wire.Reader() if name.startswith("bad-frame-") else wire.Reader(1 << 20)
     reader.feed(data, fds)
     try:
         body, claimed = reader.next()

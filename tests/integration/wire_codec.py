@@ -16,6 +16,7 @@ MAGIC = b"DT"
 VERSION = 1
 FDS_MAX = 4
 DEPTH_MAX = 8
+VALUES_MAX = 65536
 KEYS_MAX = 64
 KEY_BYTES_MAX = 255
 HELLO_BODY_BYTES_MAX = 4096
@@ -162,11 +163,12 @@ def refuse_ext(code, data):
     raise BodyError("scan", f"ext type {code}")
 
 
-def depth(value):
-    """Levels of arrays and maps. A timestamp is an ext value that msgpack reads by itself."""
-    deepest, todo = 0, [(value, 1)]
+def measure(value):
+    """Levels of arrays and maps, and how many values there are. A timestamp is an ext value that msgpack reads by itself."""
+    deepest, values, todo = 0, 0, [(value, 1)]
     while todo:
         item, level = todo.pop()
+        values += 1
         if isinstance(item, Pairs):
             children = [part for pair in item for part in pair]
         elif isinstance(item, list):
@@ -177,7 +179,7 @@ def depth(value):
             continue
         deepest = max(deepest, level)
         todo += [(child, level + 1) for child in children]
-    return deepest
+    return deepest, values
 
 
 def unpack(body):
@@ -190,8 +192,11 @@ def unpack(body):
         raise
     except Exception as fault:  # msgpack raises many kinds
         raise BodyError("scan", str(fault)) from fault
-    if depth(value) > DEPTH_MAX:
+    deepest, values = measure(value)
+    if deepest > DEPTH_MAX:
         raise BodyError("scan", "too deep")
+    if values > VALUES_MAX:
+        raise BodyError("scan", "too many values")
     return value
 
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define FILES_MAX      512
-#define FILE_BYTES_MAX 8192
+#define FILE_BYTES_MAX (128 << 10)
 
 static char names[FILES_MAX][128];
 static int name_count;
@@ -145,7 +145,8 @@ static int receive(struct frame_reader *reader, const char *name, const uint8_t 
 	ck_assert_uint_le(fd_count, FRAME_FDS_MAX);
 	for (unsigned i = 0; i < fd_count; i++)
 		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	frame_reader_init(reader, FRAME_HELLO_BODY_BYTES_MAX);
+	frame_reader_init(
+		reader, begins(name, "bad-frame-") ? FRAME_HELLO_BODY_BYTES_MAX : FILE_BYTES_MAX);
 	while (done < count) {
 		uint8_t *at;
 		size_t space;
@@ -195,6 +196,7 @@ static void check_bad_body(const char *name, const struct frame *frame)
 		{"bad-scan-short", WIRE_SHORT},
 		{"bad-scan-trailing", WIRE_TRAILING},
 		{"bad-scan-too-deep", WIRE_TOO_DEEP},
+		{"bad-scan-too-many", WIRE_TOO_MANY},
 		{"bad-scan-ext", WIRE_EXT},
 		{"bad-scan-reserved", WIRE_RESERVED},
 		{"bad-", WIRE_OK},

@@ -119,7 +119,7 @@ END_TEST
 
 START_TEST(scan_stops_at_ten_thousand_levels)
 {
-	char deep[10001];
+	static char deep[10001], wide[WIRE_VALUES_MAX + 5];
 
 	memset(deep, 0x91, sizeof(deep));
 	ck_assert_int_eq(wire_scan((uint8_t *)deep, sizeof(deep)), WIRE_TOO_DEEP);
@@ -127,6 +127,14 @@ START_TEST(scan_stops_at_ten_thousand_levels)
 	for (size_t i = 0; i < 2000; i++)
 		memcpy(deep + 5 * i, "\xdd\xff\xff\xff\xff", 5);
 	ck_assert_int_eq(wire_scan((uint8_t *)deep, 10000), WIRE_SHORT);
+
+	/* as many values as there may be, with the array itself; and one more */
+	memcpy(wide, "\xdd\x00\x00\xff\xff", 5);
+	ck_assert_int_eq(wire_scan((uint8_t *)wide, WIRE_VALUES_MAX + 4), WIRE_OK);
+	memcpy(wide, "\xdd\x00\x01\x00\x00", 5);
+	ck_assert_int_eq(wire_scan((uint8_t *)wide, WIRE_VALUES_MAX + 5), WIRE_TOO_MANY);
+	memcpy(wide, "\xdf\x00\x00\x80\x00", 5);
+	ck_assert_int_eq(wire_scan((uint8_t *)wide, WIRE_VALUES_MAX + 5), WIRE_TOO_MANY);
 }
 END_TEST
 
