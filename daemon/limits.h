@@ -33,6 +33,7 @@
 #define LIMIT_OUTPUT_BYTES_MAX     (1ull << 36)
 
 #define LIMIT_HELLO_TIMEOUT_US_DEFAULT 5000000ull
+#define LIMIT_FRAME_TIMEOUT_US_DEFAULT 30000000ull /* from a frame's first byte to its last */
 #define LIMIT_DRAIN_TIMEOUT_US_DEFAULT 10000000ull
 #define LIMIT_TIMEOUT_US_MAX           3600000000ull
 #define LIMIT_DEADLINE_US_MAX          3600000000ull /* deadline_us of a request: an hour */
@@ -46,6 +47,16 @@
 
 /* Unread or unfinished bytes for which nobody is closed when all is used. */
 #define LIMIT_SPARED_BYTES (64u << 10)
+
+/* Small replies that wait to be read share memory in pieces of at most this. */
+#define LIMIT_PARCEL_BYTES (64u << 10)
+
+/* After a connection that had so much unread, free memory is given back to the system. */
+#define LIMIT_TRIM_BYTES (8ull << 20)
+
+/* Pages of regions are found and given back in slices, between which other regions have their turn.
+ */
+#define LIMIT_REGION_SLICE_BYTES (32ull << 20)
 
 /* Inline base up to this is copied, a longer one keeps its frame. */
 #define LIMIT_COPY_BYTES (64u << 10)
@@ -61,10 +72,14 @@
 
 #define LIMIT_BACKLOG 4096
 
-/* How long things may take: to read the last words before being closed, to wait when the process
- * ran out of descriptors, for a launch until it counts as a hang, for the last launch at the exit.
+/* How long things may take: to read the last words before being closed, to go on sending frames
+ * that are still answered while the daemon drains, to close after the daemon's end of stream, to
+ * wait when the process ran out of descriptors, for a launch until it counts as a hang, for the
+ * last launch at the exit.
  */
 #define LIMIT_CLOSE_TIMEOUT_US 1000000ull
+#define LIMIT_DRAIN_READ_US    1000000ull
+#define LIMIT_LINGER_US        200000ull
 #define LIMIT_ACCEPT_RETRY_US  100000ull
 #define LIMIT_LAUNCH_US        30000000ull
 #define LIMIT_STOP_TIMEOUT_US  5000000ull

@@ -1,5 +1,6 @@
 #include "region.h"
 
+#include "limits.h"
 #include "region_memory.h"
 
 #include <errno.h>
@@ -20,36 +21,91 @@ static void region_free(struct region *region)
 	free(region);
 }
 
-/* Worker thread; the loop thread leaves the region alone meanwhile. */
-static void open_work(uv_work_t *work)
+static uint64_t next_slice(const struct region *region)
+{
+	uint64_t left = region->bytes - region->done;
+
+	return left < LIMIT_REGION_SLICE_BYTES ? left : LIMIT_REGION_SLICE_BYTES;
+}
+
+static void release_work(uv_work_t *work)
+{
+	struct region *region = region_of(work);
+	uint64_t slice = next_slice(region);
+
+	region_memory_release(region->memory + region->done, slice, region->take_pages);
+	region->done += slice;
+}
+
+static void release_done(uv_work_t *work, int status)
 {
 	struct region *region = region_of(work);
 
-	if (region->imported)
-		region_memory_import(region->fd, region->bytes, &region->memory, &region->fault);
-	else
-		region_memory_create(region->bytes, &region->memory, &region->fd, &region->fault);
+	(void)status; /* never cancelled */
+	if (region->done < region->bytes) {
+		uv_queue_work(region->pool->loop, &region->work, release_work, release_done);
+		return;
+	}
+	if (region->fault.code == ERROR_NONE)
+		region->closed(region);
+	region_free(region);
+}
+
+static void release(struct region *region)
+{
+	region->done = 0;
+	region->take_pages = !region->imported && !region->pool->ending;
+	uv_queue_work(region->pool->loop, &region->work, release_work, release_done);
+}
+
+/* Worker thread; the loop thread leaves the region alone meanwhile. The first slice makes the
+ * mapping. A descriptor that is no good is closed here: it may be the last one of much memory. */
+static void open_work(uv_work_t *work)
+{
+	struct region *region = region_of(work);
+	uint64_t slice = next_slice(region);
+	int r = 0;
+
+	if (!region->memory && region->imported)
+		r = region_memory_import(
+			region->fd, region->bytes, &region->memory, &region->fault);
+	else if (!region->memory)
+		r = region_memory_create(
+			region->bytes, &region->memory, &region->fd, &region->fault);
+	if (r == 0)
+		r = region_memory_back(region->fd, region->done, slice, &region->fault);
+	if (r == 0)
+		region->done += slice;
+	if (!region->memory && region->fd >= 0) {
+		close(region->fd);
+		region->fd = -1;
+	}
 }
 
 static void open_done(uv_work_t *work, int status)
 {
 	struct region *region = region_of(work);
+	bool failed = region->fault.code != ERROR_NONE;
 
 	(void)status; /* never cancelled */
-	if (region->imported || region->fault.code != ERROR_NONE) {
-		if (region->fd >= 0)
-			close(region->fd);
-		region->fd = -1;
-	}
-	region->open = region->fault.code == ERROR_NONE;
-	region->opened(region);
-	if (region->fault.code != ERROR_NONE) {
-		region_free(region);
+	if (!failed && region->done < region->bytes) {
+		uv_queue_work(region->pool->loop, &region->work, open_work, open_done);
 		return;
 	}
-	if (region->fd >= 0)
+	if ((region->imported || failed) && region->fd >= 0) {
+		close(region->fd); /* not the last one: it is mapped */
+		region->fd = -1;
+	}
+	region->open = !failed;
+	region->opened(region);
+	if (failed && region->memory) {
+		release(region);
+	} else if (failed) {
+		region_free(region);
+	} else if (region->fd >= 0) {
 		close(region->fd);
-	region->fd = -1;
+		region->fd = -1;
+	}
 }
 
 int region_start(struct region_pool *pool, uint32_t id, uint64_t bytes, int fd,
@@ -83,27 +139,10 @@ int region_start(struct region_pool *pool, uint32_t id, uint64_t bytes, int fd,
 	return 0;
 }
 
-static void release_work(uv_work_t *work)
-{
-	struct region *region = region_of(work);
-
-	region_memory_release(region->memory, region->bytes);
-}
-
-static void release_done(uv_work_t *work, int status)
-{
-	struct region *region = region_of(work);
-	void (*closed)(struct region *) = region->closed;
-
-	(void)status; /* never cancelled */
-	closed(region);
-	region_free(region);
-}
-
 static void release_if_unused(struct region *region)
 {
 	if (!region->open && !region->pins)
-		uv_queue_work(region->pool->loop, &region->work, release_work, release_done);
+		release(region);
 }
 
 void region_pin(struct region *region)

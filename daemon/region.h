@@ -1,8 +1,9 @@
 /* Shared-memory regions: from the call that opens one to the last use.
  *
- * Loop thread. Mapping and unmapping run in libuv's workers, since a gigabyte of pages takes longer
- * than clients may be kept waiting. The pool counts what exists, that is until it is unmapped. A
- * region frees itself when it is closed, no request pins it, and its memory is gone. */
+ * Loop thread. Finding pages and giving them back run in libuv's workers, since a gigabyte of them
+ * takes longer than clients may be kept waiting, and in slices, so that a small region does not
+ * wait for a large one. The pool counts what exists, that is until its pages are gone. A region
+ * frees itself when it is closed, no request pins it, and its memory is gone. */
 #ifndef DAEMON_REGION_H
 #define DAEMON_REGION_H
 
@@ -19,6 +20,7 @@ struct region_pool {
 	uv_loop_t *loop;
 	uint32_t count;
 	uint64_t bytes, bytes_max; /* of all regions */
+	bool ending;               /* no region will be made any more: clients keep their pages */
 };
 
 struct region {
@@ -27,10 +29,12 @@ struct region {
 	uint32_t id;
 	uint64_t bytes;
 	uint8_t *memory;
+	uint64_t done; /* bytes that have been found pages for, or that have been given back */
 	unsigned pins; /* requests that use it */
 	bool open;
 	int fd; /* while opening: made, or to be imported; -1 afterwards */
 	bool imported;
+	bool take_pages; /* while closing: they are the daemon's, and go back */
 	struct request
 		*waiting; /* the call that opens or closes it; its owner frees it in the callback */
 	void (*opened)(struct region *region);

@@ -23,22 +23,6 @@ static int map(int fd, uint64_t bytes, uint8_t **ret_memory, struct message_faul
 	return 0;
 }
 
-/* Pages are found now, where their lack is an error: when a computation touches a missing page, it
- * is a signal. */
-static int back_with_pages(int fd, uint64_t bytes, struct message_fault *fault)
-{
-	int r;
-
-	do
-		r = fallocate(fd, 0, 0, (off_t)bytes);
-	while (r < 0 && errno == EINTR);
-	if (r < 0)
-		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"bytes is %" PRIu64 ", and that much memory is not free: %s", bytes,
-			strerror(errno));
-	return 0;
-}
-
 int region_memory_create(
 	uint64_t bytes, uint8_t **ret_memory, int *ret_fd, struct message_fault *fault)
 {
@@ -54,9 +38,6 @@ int region_memory_create(
 			strerror(errno));
 		goto fail;
 	}
-	r = back_with_pages(fd, bytes, fault);
-	if (r < 0)
-		goto fail;
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
 		r = message_refuse(fault, ERROR_INTERNAL, "shared memory can't be sealed: %s",
 			strerror(errno));
@@ -76,7 +57,7 @@ int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct me
 {
 	struct statfs filesystem;
 	struct stat file;
-	int seals, flags, r;
+	int seals, flags;
 
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || fstat(fd, &file) < 0 || fstatfs(fd, &filesystem) < 0)
@@ -97,14 +78,28 @@ int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct me
 		return message_refuse(fault, ERROR_OUT_OF_RANGE,
 			"bytes is %" PRIu64 ", the memfd has %" PRIu64, bytes,
 			(uint64_t)file.st_size);
-	r = back_with_pages(fd, bytes, fault);
-	if (r < 0)
-		return r;
 	return map(fd, bytes, ret_memory, fault);
 }
 
-void region_memory_release(uint8_t *memory, uint64_t bytes)
+/* Pages are found before they are used, where their lack is an error: when a computation touches a
+ * missing page, it is a signal. */
+int region_memory_back(int fd, uint64_t offset, uint64_t bytes, struct message_fault *fault)
 {
-	if (memory)
-		munmap(memory, bytes);
+	int r;
+
+	do
+		r = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"memory is not free for bytes %" PRIu64 " to %" PRIu64 " of the region: %s",
+			offset, offset + bytes, strerror(errno));
+	return 0;
+}
+
+void region_memory_release(uint8_t *memory, uint64_t bytes, bool take_pages)
+{
+	if (take_pages)
+		madvise(memory, bytes, MADV_REMOVE); /* can't fail on a shared, unlocked mapping */
+	munmap(memory, bytes);
 }

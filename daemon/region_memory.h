@@ -5,18 +5,26 @@
 
 #include "proto/message.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Makes a memfd of `bytes`, sealed in its size, backed by pages and mapped. The caller owns both
- * results. Returns 0, or -EBADMSG with RESOURCE_EXHAUSTED in `fault`. */
+/* Makes a memfd of `bytes`, sealed in its size, and maps it; it has no pages yet. The caller owns
+ * both results. Returns 0, or -EBADMSG with RESOURCE_EXHAUSTED in `fault`. */
 int region_memory_create(
 	uint64_t bytes, uint8_t **ret_memory, int *ret_fd, struct message_fault *fault);
 
 /* Maps the first `bytes` of a client's descriptor, which stays the caller's, if that can't turn
- * into a fault later: a memfd that can't shrink, of ordinary pages, writable, long enough, and
- * backed. Returns 0, or -EBADMSG with the reason. */
+ * into a fault later: a memfd that can't shrink, of ordinary pages, writable, and long enough. It
+ * may lack pages. Returns 0, or -EBADMSG with the reason. */
 int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct message_fault *fault);
 
-void region_memory_release(uint8_t *memory, uint64_t bytes); /* NULL is fine */
+/* Finds pages for `bytes` from `offset` (of the memfd and of the mapping alike) where there are
+ * none. Returns 0, or -EBADMSG with RESOURCE_EXHAUSTED. */
+int region_memory_back(int fd, uint64_t offset, uint64_t bytes, struct message_fault *fault);
+
+/* Unmaps `bytes` at `memory`, the start of a page. With `take_pages` their pages are taken out of
+ * the memfd as well: they are this process's, and somebody may still hold a descriptor. Whatever
+ * they write there later is their own. */
+void region_memory_release(uint8_t *memory, uint64_t bytes, bool take_pages);
 
 #endif

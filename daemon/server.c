@@ -139,6 +139,7 @@ void server_drain(struct server *server, const char *reason)
 	notify_stopping();
 	notify_status("Draining: %s", reason);
 	server->draining = true;
+	server->regions.ending = true;
 	server_stop_accepting(server);
 	reload_drained(server);
 	uv_timer_start(

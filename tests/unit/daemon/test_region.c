@@ -1,5 +1,6 @@
 /* Regions with a real loop and real memfds: what may be imported, how long memory stays, what the
  * pool counts. */
+#include "daemon/limits.h"
 #include "daemon/region.h"
 #include "daemon/region_memory.h"
 
@@ -184,6 +185,85 @@ START_TEST(an_import_has_its_pages)
 }
 END_TEST
 
+/* Whoever still has the descriptor keeps no memory of the daemon's. */
+START_TEST(a_closed_region_has_no_pages)
+{
+	struct region *region = open_region(50000, -1);
+	struct stat file;
+
+	memset(region->memory, 1, 50000);
+	ck_assert_int_eq(fstat(opened_fd, &file), 0);
+	ck_assert_int_ge(file.st_blocks * 512, 50000);
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(fstat(opened_fd, &file), 0);
+	ck_assert_int_eq(file.st_blocks, 0);
+	ck_assert_int_eq(file.st_size, 50000);
+}
+END_TEST
+
+/* At the daemon's end the last results stay readable. */
+START_TEST(the_last_regions_keep_their_pages)
+{
+	struct region *region = open_region(5000, -1);
+	char byte = 0;
+
+	region->memory[4999] = 9;
+	pool.ending = true;
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(pread(opened_fd, &byte, 1, 4999), 1);
+	ck_assert_int_eq(byte, 9);
+}
+END_TEST
+
+/* What the client made is the client's: it finds there what the daemon wrote. */
+START_TEST(a_closed_import_keeps_its_pages)
+{
+	int fd = make_memfd(5000, F_SEAL_SHRINK);
+	char byte = 0;
+
+	open_region(5000, dup(fd))->memory[4999] = 9;
+	region_close(opened_region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(pread(fd, &byte, 1, 4999), 1);
+	ck_assert_int_eq(byte, 9);
+	close(fd);
+}
+END_TEST
+
+static unsigned order, small_at;
+
+static void opened_in_order(struct region *region)
+{
+	ck_assert_int_eq(region->fault.code, ERROR_NONE);
+	ck_assert_uint_eq(region->memory[region->bytes - 1], 0);
+	order++;
+	if (region->bytes == 1)
+		small_at = order;
+	region_close(region, NULL);
+}
+
+/* Twice as many large regions as there are workers, and a small one that comes last: it waits for a
+ * slice of each, not for the whole. (As many as there are workers may be quicker on their way
+ * back.)
+ */
+START_TEST(a_small_region_overtakes_large_ones)
+{
+	order = 0;
+	pool.bytes_max = 1ull << 30;
+	for (uint32_t i = 0; i < 8; i++)
+		ck_assert_int_eq(region_start(&pool, i, LIMIT_REGION_SLICE_BYTES + 5000, -1, NULL,
+					 opened_in_order, closed),
+			0);
+	ck_assert_int_eq(region_start(&pool, 8, 1, -1, NULL, opened_in_order, closed), 0);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(order, 9);
+	ck_assert_uint_eq(closed_count, 9);
+	ck_assert_uint_le(small_at, 4);
+}
+END_TEST
+
 Suite *region_suite(void)
 {
 	Suite *suite = suite_create("region");
@@ -196,6 +276,10 @@ Suite *region_suite(void)
 	tcase_add_test(tcase, an_import_maps_the_client_memory);
 	tcase_add_test(tcase, what_could_fault_later_is_refused);
 	tcase_add_test(tcase, an_import_has_its_pages);
+	tcase_add_test(tcase, a_closed_region_has_no_pages);
+	tcase_add_test(tcase, the_last_regions_keep_their_pages);
+	tcase_add_test(tcase, a_closed_import_keeps_its_pages);
+	tcase_add_test(tcase, a_small_region_overtakes_large_ones);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
