@@ -151,7 +151,10 @@ static int handle_frames(struct draft *draft)
 
 int transport_receive(struct draft *draft)
 {
-	union descriptor_room room;
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(FRAME_FDS_PASSED_MAX * sizeof(int))];
+	} room;
 	struct iovec piece;
 	struct msghdr message = {
 		.msg_iov = &piece,
@@ -159,7 +162,7 @@ int transport_receive(struct draft *draft)
 		.msg_control = room.bytes,
 		.msg_controllen = sizeof(room.bytes),
 	};
-	int fds[FRAME_FDS_MAX];
+	int fds[FRAME_FDS_PASSED_MAX];
 	unsigned fd_count = 0;
 	uint8_t *at;
 	ssize_t got;

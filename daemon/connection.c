@@ -1,9 +1,12 @@
 #include "connection.h"
 
+#include "gateway.h"
 #include "region.h"
 #include "server.h"
 
 #include <errno.h>
+#include <malloc.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,6 +32,16 @@ void connection_touch(struct connection *connection)
 }
 
 static void on_poll(uv_poll_t *poll_handle, int status, int events);
+
+/* Keeps the server's books about the memory of unread replies. */
+static void charge_outbox(struct connection *connection)
+{
+	connection->server->held_bytes += connection->outbox.memory;
+	connection->server->held_bytes -= connection->outbox_bytes;
+	connection->outbox_bytes = connection->outbox.memory;
+	if (connection->outbox_peak < connection->outbox_bytes)
+		connection->outbox_peak = connection->outbox_bytes;
+}
 
 /* ---- the end ---- */
 
@@ -59,6 +72,7 @@ void connection_close(struct connection *connection, int priority, const char *r
 	connection_abandon_calls(connection);
 	abandon_regions(connection);
 	outbox_done(&connection->outbox);
+	charge_outbox(connection);
 	frame_reader_done(&connection->reader);
 	server->held_bytes -= connection->reader_bytes;
 	connection->reader_bytes = 0;
@@ -69,6 +83,8 @@ void connection_close(struct connection *connection, int priority, const char *r
 	uv_close((uv_handle_t *)&connection->timer, handle_closed);
 	close(connection->fd);
 	connection->fd = -1;
+	if (connection->outbox_peak > LIMIT_TRIM_BYTES)
+		malloc_trim(0); /* many pieces, below which the heap does not shrink by itself */
 	server_connection_closed(server);
 }
 
@@ -97,7 +113,6 @@ static void parcel_gone(void *user, const struct parcel *parcel)
 {
 	struct connection *connection = user;
 
-	connection->server->held_bytes -= parcel->held_bytes;
 	connection->held_bytes -= parcel->bulk_bytes;
 	if (parcel->ends_request) {
 		connection->inflight--;
@@ -116,10 +131,9 @@ void connection_send(struct connection *connection, struct parcel *parcel)
 		connection_close(connection, LOG_WARNING, "out of memory for a reply");
 		return;
 	}
-	parcel->held_bytes = parcel->head.count + parcel->bulk_bytes;
-	connection->server->held_bytes += parcel->held_bytes;
 	connection->held_bytes += parcel->bulk_bytes;
 	outbox_put(&connection->outbox, parcel);
+	charge_outbox(connection);
 	connection_touch(connection);
 }
 
@@ -159,37 +173,112 @@ void connection_refuse(struct connection *connection, bool has_id, uint32_t id,
 		connection_begin_closing(connection);
 }
 
+/* A region's descriptor can't be passed on: the region is closed and its request is answered with
+ * an error in the place of the reply. False: the connection is closed. */
+static bool withdraw_first(struct connection *connection)
+{
+	static const char text[] = "the kernel has too many descriptors on their way for the "
+				   "daemon's user; clients must read theirs first";
+	struct parcel *parcel = outbox_take_first(&connection->outbox);
+	struct parcel *error =
+		connection_error_parcel(true, parcel->request, ERROR_RESOURCE_EXHAUSTED, text);
+
+	connection_note_error(connection, parcel->request, ERROR_RESOURCE_EXHAUSTED, text);
+	gateway_region_withdraw(connection, parcel->region);
+	if (error && !error->head.failed) {
+		error->ends_request = parcel->ends_request;
+		outbox_put_first(&connection->outbox, error);
+		error = NULL;
+	} else {
+		parcel_gone(connection, parcel);
+		connection_close(connection, LOG_WARNING, "out of memory for a reply");
+	}
+	parcel_free(parcel);
+	parcel_free(error);
+	return connection->state != CONNECTION_CLOSED;
+}
+
+/* False: the connection is closed. */
+static bool flush(struct connection *connection)
+{
+	int r;
+
+	while ((r = outbox_flush(&connection->outbox, connection->fd)) == -ETOOMANYREFS)
+		if (!withdraw_first(connection))
+			return false;
+	charge_outbox(connection);
+	if (r < 0 && r != -EAGAIN)
+		connection_close(connection, LOG_INFO, "the client is gone");
+	return connection->state != CONNECTION_CLOSED;
+}
+
+/* One reply alone is never too much: max_frame_bytes bounds it. */
+static bool reads_too_little(const struct connection *connection)
+{
+	const struct server *server = connection->server;
+	const struct outbox *outbox = &connection->outbox;
+
+	if (outbox->memory > server->config.max_output_bytes &&
+		outbox->parcels.next != outbox->parcels.prev)
+		return true;
+	return outbox->memory > LIMIT_SPARED_BYTES && server->held_bytes > server_held_max(server);
+}
+
+/* While the daemon drains: whether all that the client has sent is handled and answered. */
+static bool has_caught_up(const struct connection *connection)
+{
+	struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
+
+	return !connection->pending && !connection->outbox.bytes &&
+	       link_alone(&connection->ready) &&
+	       connection->reader.end == connection->reader.start && poll(&poll_fd, 1, 0) == 0;
+}
+
+static void linger_timeout(uv_timer_t *timer)
+{
+	struct connection *connection = timer->data;
+
+	connection_close(connection, LOG_INFO, "drained; the client did not close in time");
+	server_settle(connection->server);
+}
+
+/* Nothing is left to answer or to send. A close while the client still sends would be a reset to
+ * it, which may hide the last replies: so the daemon ends its own stream first. */
+static void end_well(struct connection *connection)
+{
+	if (connection->state == CONNECTION_CLOSING) {
+		connection_close(connection, LOG_INFO, "refused");
+	} else if (connection->client_ended) {
+		connection_close(connection, LOG_INFO, "done");
+	} else {
+		connection->state = CONNECTION_LINGERING;
+		link_remove(&connection->ready);
+		shutdown(connection->fd, SHUT_WR);
+		uv_timer_start(&connection->timer, linger_timeout, LIMIT_LINGER_US / 1000, 0);
+	}
+}
+
 void connection_settle(struct connection *connection)
 {
 	const struct server *server = connection->server;
 	int events = 0;
-	int r;
 
 	link_remove(&connection->dirty);
-	if (connection->state == CONNECTION_CLOSED)
+	if (connection->state == CONNECTION_CLOSED || !flush(connection))
 		return;
-	r = outbox_flush(&connection->outbox, connection->fd);
-	if (r < 0 && r != -EAGAIN) {
-		connection_close(connection, LOG_INFO, "the client is gone");
-		return;
-	}
-	if (connection->outbox.bytes > server->config.max_output_bytes ||
-		(connection->outbox.bytes > LIMIT_SPARED_BYTES &&
-			server->held_bytes > server_held_max(server))) {
+	if (reads_too_little(connection)) {
 		connection_close(connection, LOG_WARNING, "does not read its replies");
 		return;
 	}
-	if (server->draining && connection_reads(connection) && !connection->pending)
+	if (server->draining && connection_reads(connection) && has_caught_up(connection))
 		connection->state = CONNECTION_FINISHING;
-	if (!connection_reads(connection) && !connection->pending && !connection->outbox.bytes) {
-		connection_close(connection, LOG_INFO,
-			connection->state == CONNECTION_CLOSING ? "refused"
-			: server->draining                      ? "drained"
-								: "done");
+	if (!connection_reads(connection) && !connection->pending && !connection->outbox.bytes &&
+		connection->state != CONNECTION_LINGERING)
+		end_well(connection);
+	if (connection->state == CONNECTION_CLOSED)
 		return;
-	}
 
-	if (connection_reads(connection))
+	if (connection_reads(connection) || connection->state == CONNECTION_LINGERING)
 		events |= UV_READABLE;
 	if (connection->outbox.bytes)
 		events |= UV_WRITABLE;
@@ -202,12 +291,29 @@ void connection_settle(struct connection *connection)
 	}
 }
 
+static void drain_read_timeout(uv_timer_t *timer)
+{
+	struct connection *connection = timer->data;
+
+	if (!connection_reads(connection))
+		return;
+	if (connection->pending)
+		return; /* it stays open anyway: later then */
+	uv_timer_stop(timer);
+	connection->state = CONNECTION_FINISHING;
+	link_remove(&connection->ready);
+	connection_touch(connection);
+	server_settle(connection->server);
+}
+
 void connection_drain(struct connection *connection, const char *reason)
 {
 	struct parcel *parcel;
 
 	if (!connection_reads(connection))
 		return;
+	uv_timer_start(&connection->timer, drain_read_timeout, LIMIT_DRAIN_READ_US / 1000,
+		LIMIT_DRAIN_READ_US / 1000);
 	parcel = parcel_new();
 	if (parcel)
 		goaway_encode(&parcel->head, reason);
@@ -222,7 +328,9 @@ static void on_poll(uv_poll_t *poll_handle, int status, int events)
 	if (status < 0 || (events & UV_PRIORITIZED)) {
 		connection_close(connection, LOG_INFO, "the client is gone");
 	} else {
-		if (events & UV_READABLE)
+		if ((events & UV_READABLE) && connection->state == CONNECTION_LINGERING)
+			connection_discard(connection);
+		else if (events & UV_READABLE)
 			connection_receive(connection);
 		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED)
 			connection_touch(connection);

@@ -1,8 +1,10 @@
 /* One client: its socket, what it sent, what it has in flight, what it has still to read.
  *
  * Loop thread. The happy path: accepted, hello, requests and replies, end of the client's stream,
- * last replies, closed. What else ends it: no hello in time, a frame that breaks the rules (last
- * words, then closed), replies that nobody reads, a socket that breaks. However it ends, queued
+ * last replies, closed. When the daemon drains, the streams end the other way round: the daemon's
+ * first, then the client's. What else ends it: no hello in time, a frame that breaks the rules or
+ * does not become whole (last words, then closed), replies that nobody reads, a socket that breaks.
+ * However it ends, queued
  * drafts are taken back, running ones are discarded when they come back, and regions go after their
  * last use. The struct is freed by libuv's last close callback. */
 #ifndef DAEMON_CONNECTION_H
@@ -31,6 +33,8 @@ enum connection_state {
 			       */
 	CONNECTION_CLOSING,   /* nothing more is read or answered; the last words go out, then it
 				 closes */
+	CONNECTION_LINGERING, /* all is answered and the stream to the client has ended; what still
+				 comes is thrown away until the client ends its own */
 	CONNECTION_CLOSED,    /* waits for libuv's close callbacks */
 };
 
@@ -46,13 +50,16 @@ struct connection {
 	enum connection_state state;
 
 	uv_poll_t poll;
-	uv_timer_t timer; /* hello; last words */
+	uv_timer_t timer; /* of the state: hello, an unfinished frame, last words, … */
 	int poll_events;
+	bool client_ended; /* its end of stream has come */
 	unsigned handles;
 
 	struct frame_reader reader;
 	uint64_t reader_bytes; /* as charged to the server */
+	bool turn_over;        /* what was asked for has taken a whole turn */
 	struct outbox outbox;
+	uint64_t outbox_bytes, outbox_peak; /* as charged to the server: now, at most */
 
 	struct request *by_id[CONNECTION_ID_SLOTS]; /* calls that are not answered */
 	uint32_t pending;                           /* how many */
@@ -76,7 +83,8 @@ void connection_settle(struct connection *connection);
 /* Ends it now, whatever is left. `reason` is for the log. */
 void connection_close(struct connection *connection, int priority, const char *reason);
 
-/* The daemon drains: says so, and closes when nothing is in flight. */
+/* The daemon drains: says so. What the client has sent and still sends is answered for at most
+ * LIMIT_DRAIN_READ_US; the connection ends when nothing is in flight. */
 void connection_drain(struct connection *connection, const char *reason);
 
 /* ---- for the methods (gateway) ---- */
@@ -107,6 +115,9 @@ bool connection_reads(const struct connection *connection);
 
 /* The socket is readable: receives and handles at most a turn's worth. */
 void connection_receive(struct connection *connection);
+
+/* Lingering, and the socket is readable: throws away a turn's worth. */
+void connection_discard(struct connection *connection);
 
 /* Has connection_settle() called at the end of the callback. */
 void connection_touch(struct connection *connection);

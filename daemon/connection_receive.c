@@ -1,5 +1,5 @@
 /* From the socket to whole frames: bytes and descriptors into the reader, a turn's worth of frames
- * to the gateway. */
+ * to the gateway, within the time that a frame may take. */
 #include "connection.h"
 
 #include "gateway.h"
@@ -42,6 +42,7 @@ static void end_of_stream(struct connection *connection)
 		return;
 	}
 	connection->state = CONNECTION_FINISHING;
+	connection->client_ended = true;
 	uv_timer_stop(&connection->timer);
 	if (connection->reader.end > connection->reader.start) {
 		connection_note_error(
@@ -57,7 +58,7 @@ static bool receive_once(struct connection *connection, size_t *received)
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
+		char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_PASSED_MAX)];
 	} control;
 	struct iovec vector;
 	struct msghdr message = {
@@ -66,7 +67,7 @@ static bool receive_once(struct connection *connection, size_t *received)
 		.msg_control = &control,
 		.msg_controllen = sizeof(control.bytes),
 	};
-	int fds[sizeof(control.bytes) / sizeof(int)];
+	int fds[FRAME_FDS_PASSED_MAX];
 	unsigned fd_count = 0;
 	uint8_t *at;
 	ssize_t n;
@@ -110,9 +111,37 @@ static void refuse_stream(struct connection *connection)
 
 	frame_reader_describe(&connection->reader, text, sizeof(text));
 	connection_refuse(connection, false, 0,
-		connection->reader.fault == FRAME_BAD_VERSION ? ERROR_VERSION_MISMATCH
-							      : ERROR_BAD_FRAME,
+		connection->reader.fault == FRAME_BAD_VERSION     ? ERROR_VERSION_MISMATCH
+		: connection->reader.fault == FRAME_TRUNCATED_FDS ? ERROR_RESOURCE_EXHAUSTED
+								  : ERROR_BAD_FRAME,
 		text);
+	connection_begin_closing(connection);
+}
+
+static void frame_timeout(uv_timer_t *timer)
+{
+	struct connection *connection = timer->data;
+
+	if (!connection_reads(connection))
+		return;
+	connection_refuse(connection, false, 0, ERROR_BAD_FRAME,
+		"the frame was not whole within frame_timeout of its first byte");
+	server_settle(connection->server);
+}
+
+/* Starts the clock with the first byte of a frame; the last one stops it. Before hello, and while
+ * the daemon drains, the timer has another use, and is stricter. */
+static void watch_frame(struct connection *connection, bool taken)
+{
+	const struct server *server = connection->server;
+
+	if (connection->state != CONNECTION_OPEN || server->draining)
+		return;
+	if (connection->reader.end == connection->reader.start)
+		uv_timer_stop(&connection->timer);
+	else if (taken || !uv_is_active((uv_handle_t *)&connection->timer))
+		uv_timer_start(&connection->timer, frame_timeout,
+			server->config.frame_timeout_us / 1000, 0);
 }
 
 /* Handles whole frames until there are none or the turn is over. True: the turn is over. */
@@ -127,6 +156,9 @@ static bool handle_frames(struct connection *connection, unsigned *handled)
 			break;
 		++*handled;
 		gateway_handle(connection, &frame);
+		if (connection->turn_over)
+			*handled = LIMIT_TURN_FRAMES;
+		connection->turn_over = false;
 	}
 	if (!connection_reads(connection))
 		return true;
@@ -141,13 +173,22 @@ static bool handle_frames(struct connection *connection, unsigned *handled)
 	return true;
 }
 
+static void end_turn(struct connection *connection, unsigned handled)
+{
+	if (connection->state == CONNECTION_CLOSED)
+		return;
+	charge_reader(connection);
+	watch_frame(connection, handled > 0);
+	if (connection->server->draining)
+		connection_touch(connection);
+}
+
 void connection_continue(struct connection *connection)
 {
 	unsigned handled = 0;
 
 	handle_frames(connection, &handled);
-	if (connection->state != CONNECTION_CLOSED)
-		charge_reader(connection);
+	end_turn(connection, handled);
 }
 
 void connection_receive(struct connection *connection)
@@ -164,6 +205,26 @@ void connection_receive(struct connection *connection)
 			break;
 		charge_reader(connection);
 	} while (more && connection_reads(connection) && received < LIMIT_TURN_BYTES);
-	if (connection->state != CONNECTION_CLOSED)
-		charge_reader(connection);
+	end_turn(connection, handled);
+}
+
+void connection_discard(struct connection *connection)
+{
+	static char nowhere[64 << 10];
+	size_t discarded = 0;
+	ssize_t n;
+
+	/* Descriptors go the same way: the kernel closes what is not asked for. */
+	while (discarded < LIMIT_TURN_BYTES) {
+		n = recv(connection->fd, nowhere, sizeof(nowhere), MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EWOULDBLOCK)
+			return;
+		if (n <= 0) {
+			connection_close(connection, LOG_INFO, "drained");
+			return;
+		}
+		discarded += (size_t)n;
+	}
 }

@@ -91,7 +91,8 @@ static void hello(struct connection *connection, const struct message *message)
 	log_line(LOG_INFO, &context, "opened by %s", client);
 	connection->state = CONNECTION_OPEN;
 	connection->reader.body_bytes_max = server->config.max_frame_bytes;
-	uv_timer_stop(&connection->timer);
+	if (!server->draining)
+		uv_timer_stop(&connection->timer);
 
 	fill_hello(server, &reply);
 	parcel = parcel_new();
@@ -123,6 +124,7 @@ static void stats(struct connection *connection, uint32_t id)
 		stats_pack(&connection->server->stats, &gauges, &parcel->head);
 		message_end_reply(&parcel->head, frame_at, 0);
 	}
+	connection->turn_over = true;
 	connection_send(connection, parcel);
 }
 
@@ -143,6 +145,7 @@ static void metrics(struct connection *connection, uint32_t id)
 				&parcel->head, id, (const char *)text.bytes, text.count);
 	}
 	wire_buffer_done(&text);
+	connection->turn_over = true;
 	connection_send(connection, parcel);
 }
 

@@ -25,6 +25,9 @@ void gateway_draft_done(struct server *server, struct request *request);
 void gateway_region_open(struct connection *connection, const struct message *message, int fd);
 void gateway_region_close(struct connection *connection, const struct message *message);
 
+/* The client will not learn of this region, which it did not close itself: closes it. */
+void gateway_region_withdraw(struct connection *connection, uint32_t id);
+
 /* The open region of this connection, or NULL. */
 struct region *gateway_region_find(const struct connection *connection, uint32_t id);
 

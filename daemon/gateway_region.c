@@ -63,6 +63,8 @@ static struct parcel *opened_parcel(struct region *region, uint32_t id)
 		return NULL;
 	region_reply_encode(&parcel->head, id, &reply);
 	parcel->fd = region->fd;
+	parcel->request = id;
+	parcel->region = region->id;
 	region->fd = -1;
 	return parcel;
 }
@@ -89,6 +91,16 @@ static void region_opened(struct region *region)
 		connection_answer(server, request, opened_parcel(region, request->id));
 	}
 	server_settle(server);
+}
+
+void gateway_region_withdraw(struct connection *connection, uint32_t id)
+{
+	struct region *region = gateway_region_find(connection, id);
+
+	if (!region)
+		return;
+	connection->region_count--;
+	region_close(region, NULL);
 }
 
 static int check_region(const struct connection *connection, const struct region_request *wire,

@@ -39,6 +39,11 @@ static size_t parcel_bytes(const struct parcel *parcel)
 	return parcel->head.count + parcel->bulk_bytes;
 }
 
+static size_t parcel_memory(const struct parcel *parcel)
+{
+	return sizeof(*parcel) + parcel->head.capacity + parcel->bulk_bytes;
+}
+
 static struct parcel *parcel_of(struct link *link)
 {
 	return LINK_OWNER(link, struct parcel, link);
@@ -51,11 +56,19 @@ void outbox_init(
 	link_init(&outbox->parcels);
 }
 
-static void drop_first(struct outbox *outbox)
+struct parcel *outbox_take_first(struct outbox *outbox)
 {
 	struct parcel *parcel = parcel_of(link_pop(&outbox->parcels));
 
 	outbox->bytes -= parcel_bytes(parcel) - parcel->sent;
+	outbox->memory -= parcel_memory(parcel);
+	return parcel;
+}
+
+static void drop_first(struct outbox *outbox)
+{
+	struct parcel *parcel = outbox_take_first(outbox);
+
 	outbox->gone(outbox->user, parcel);
 	parcel_free(parcel);
 }
@@ -66,10 +79,49 @@ void outbox_done(struct outbox *outbox)
 		drop_first(outbox);
 }
 
+static bool may_share(const struct parcel *parcel)
+{
+	return parcel->fd < 0 && !parcel->bulk && !parcel->ends_request;
+}
+
+/* Copies a small parcel behind the last one's bytes. False: it must stand alone. */
+static bool join_last(struct outbox *outbox, const struct parcel *parcel)
+{
+	struct parcel *last;
+	size_t capacity;
+
+	if (link_alone(&outbox->parcels))
+		return false;
+	last = parcel_of(outbox->parcels.prev);
+	if (!may_share(parcel) || !may_share(last) ||
+		last->head.count + parcel->head.count > LIMIT_PARCEL_BYTES)
+		return false;
+	capacity = last->head.capacity;
+	if (wire_buffer_write(&last->head, (const char *)parcel->head.bytes, parcel->head.count) <
+		0) {
+		last->head.failed = false; /* what it had is still there */
+		return false;
+	}
+	outbox->memory += last->head.capacity - capacity;
+	return true;
+}
+
 void outbox_put(struct outbox *outbox, struct parcel *parcel)
 {
 	outbox->bytes += parcel_bytes(parcel);
+	if (join_last(outbox, parcel)) {
+		parcel_free(parcel);
+		return;
+	}
+	outbox->memory += parcel_memory(parcel);
 	link_append(&outbox->parcels, &parcel->link);
+}
+
+void outbox_put_first(struct outbox *outbox, struct parcel *parcel)
+{
+	outbox->bytes += parcel_bytes(parcel);
+	outbox->memory += parcel_memory(parcel);
+	link_append(outbox->parcels.next, &parcel->link);
 }
 
 static unsigned add_vector(

@@ -1,6 +1,7 @@
 /* What a connection still has to send: frames in order, some with bulk bytes behind their head or a
- * descriptor on their first byte. Loop thread. The outbox owns what it was given until it is sent
- * or dropped. Never blocks. */
+ * descriptor on their first byte. Small frames that nobody waits to see written share a parcel, so
+ * that many unread replies cost their bytes and not an allocation each. Loop thread. The outbox
+ * owns what it was given until it is sent or dropped. Never blocks. */
 #ifndef DAEMON_OUTBOX_H
 #define DAEMON_OUTBOX_H
 
@@ -11,20 +12,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct parcel { /* a frame to send */
+struct parcel { /* a frame to send, or several small ones */
 	struct link link;
 	struct wire_buffer head; /* the frame, or what comes before `bulk` */
 	uint8_t *bulk;           /* malloc'd, or NULL */
 	size_t bulk_bytes;
-	size_t sent;         /* bytes of both */
-	int fd;              /* rides on the first byte, closed when sent; -1: none */
-	uint64_t held_bytes; /* for the owner's books: what is given back when the parcel is gone */
-	bool ends_request;   /* a request in flight ends with it */
+	size_t sent;              /* bytes of both */
+	int fd;                   /* rides on the first byte, closed when sent; -1: none */
+	uint32_t request, region; /* of a parcel with `fd`: whose they are */
+	bool ends_request;        /* a request in flight ends with it: never shares */
 };
 
 struct outbox {
 	struct link parcels;
-	size_t bytes; /* not sent yet */
+	size_t bytes;  /* not sent yet */
+	size_t memory; /* allocated for all parcels */
 	void (*gone)(
 		void *user, const struct parcel *parcel); /* sent or dropped, about to be freed */
 	void *user;
@@ -40,12 +42,20 @@ void outbox_init(
 /* Drops everything. */
 void outbox_done(struct outbox *outbox);
 
-/* Puts a parcel, whose head is complete, at the end. */
+/* Puts a parcel, whose head is complete, at the end. It may be freed at once: when the last one has
+ * room for it and neither carries a descriptor, bulk bytes or the end of a request. `gone` is not
+ * called then. */
 void outbox_put(struct outbox *outbox, struct parcel *parcel);
 
+/* Takes the first parcel, of which nothing has been sent, back; the caller owns it, and `gone` is
+ * not called. Puts one in its place. */
+struct parcel *outbox_take_first(struct outbox *outbox);
+void outbox_put_first(struct outbox *outbox, struct parcel *parcel);
+
 /* Sends what the socket takes, but not much more than LIMIT_TURN_OUTPUT_BYTES. Returns 0 when all
- * is sent, -EAGAIN when there is more to send once the socket is writable, or -errno when it is
- * broken. */
+ * is sent; -EAGAIN when there is more to send once the socket is writable; -ETOOMANYREFS when the
+ * kernel does not pass the first parcel's descriptor on, because this user has too many on their
+ * way; or another -errno when the socket is broken. */
 int outbox_flush(struct outbox *outbox, int fd);
 
 #endif

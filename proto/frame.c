@@ -258,7 +258,9 @@ void frame_reader_describe(const struct frame_reader *reader, char *text, size_t
 		snprintf(text, text_bytes, "descriptors arrived that no frame declares");
 		break;
 	case FRAME_TRUNCATED_FDS:
-		snprintf(text, text_bytes, "the kernel could not deliver all descriptors");
+		snprintf(text, text_bytes,
+			"a descriptor could not be received: the process has no number free for "
+			"it");
 		break;
 	}
 }

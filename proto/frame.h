@@ -15,6 +15,10 @@
 #define FRAME_HEADER_BYTES 8
 #define FRAME_FDS_MAX      4
 
+/* Linux passes at most so many descriptors at once (its SCM_MAX_FD). A receiver with room for all
+ * of them sees MSG_CTRUNC only when its own process is out of descriptors. */
+#define FRAME_FDS_PASSED_MAX 253
+
 /* The body limit before `hello` is answered; afterwards `max_frame_bytes` of its reply. */
 #define FRAME_HELLO_BODY_BYTES_MAX 4096
 
@@ -26,7 +30,8 @@ enum frame_fault {
 	FRAME_TOO_LONG,      /* the body is longer than the limit */
 	FRAME_MISSING_FDS,   /* the header declares more than arrived */
 	FRAME_SURPLUS_FDS,   /* descriptors arrived that no header declares */
-	FRAME_TRUNCATED_FDS, /* MSG_CTRUNC: the kernel dropped some */
+	FRAME_TRUNCATED_FDS, /* MSG_CTRUNC: this process is out of descriptors; answered with
+				RESOURCE_EXHAUSTED */
 };
 
 /* A whole frame. `body` points into the reader and lives until the next call on the reader.
@@ -61,7 +66,7 @@ int frame_reader_space(struct frame_reader *reader, uint8_t **ret_at, size_t *re
 
 /* `bytes` were received at the place that frame_reader_space() gave, with `fd_count` descriptors,
  * which the reader now owns (also on failure). `truncated` says that the kernel reported
- * MSG_CTRUNC. */
+ * MSG_CTRUNC, to a caller with room for FRAME_FDS_PASSED_MAX. */
 void frame_reader_received(struct frame_reader *reader, size_t bytes, const int *fds,
 	unsigned fd_count, int truncated);
 

@@ -2,10 +2,12 @@
 descriptors and threads), and another client that does not notice."""
 
 import contextlib
+import ctypes
 import fcntl
 import itertools
 import os
 import random
+import resource
 import signal
 import socket
 import threading
@@ -306,6 +308,36 @@ def test_never_reads(start):
                 sock.sendall(data)
 
 
+@pytest.mark.skipif(bool(WRAPPER) or SANITIZED, reason="the tool's own memory is counted too")
+def test_unread_replies_cost_what_is_counted(start):
+    """The smallest replies, never read: memory grows as far as max_output_bytes, and returns."""
+    daemon = start("--max-output-bytes", "64M")
+    before = daemon.status_kib("VmRSS")
+    with daemon.raw() as sock:
+        sock.sendall(HELLO)
+        data = request(2, "ping") * 1000
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                sock.sendall(data)
+    assert daemon.status_kib("VmHWM") - before < 80 << 10
+    daemon.probe.call("ping")
+    assert daemon.status_kib("VmRSS") - before < 8 << 10
+
+
+def test_costly_replies_take_a_turn_each(daemon):
+    """Between two requests of one client, each other client has got few of its many."""
+    floods = [daemon.connect() for _ in range(10)]
+    with daemon.connect() as client:
+        count = lambda: client.call("stats")[0]["requests"]["metrics"]
+        for flood in floods:
+            flood.send(b"".join(request(id, "metrics") for id in range(2, 2002)))
+        counts = [count() for _ in range(30)]
+    steps = [after - before for before, after in itertools.pairwise(counts) if after > before]
+    assert steps and min(steps) < 8 * len(floods), steps
+    for flood in floods:
+        flood.close()
+
+
 def test_flood(daemon):
     """A client that sends and reads as fast as it can has its turn, and no more."""
     stop = threading.Event()
@@ -358,6 +390,7 @@ def test_descriptors_missing_surplus_or_on_another_method(daemon):
         "on an unknown method": (request(2, "conjure", fds=2), 2),
         "on a notification": (frame(pack([2, "cancel", {"id": 1}]), fds=1), 1),
         "more than a frame may have": (request(2, "ping", fds=4), 9),
+        "as many as the kernel passes": (request(2, "ping", fds=4), 253),
     }
     for name, (data, count) in cases.items():
         with daemon.raw() as sock:
@@ -378,6 +411,58 @@ def test_descriptors_missing_surplus_or_on_another_method(daemon):
         with daemon.raw() as sock:
             wire_codec.send(sock, data, [fd] * 3)
         daemon.settle()
+    os.close(fd)
+
+
+def test_descriptors_on_their_way(start):
+    """The kernel counts what a user has sent and nobody has received. Past that, the reply to region_open is an error."""
+
+    def few_descriptors():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        for capability in 21, 24:  # CAP_SYS_ADMIN and CAP_SYS_RESOURCE lift the limit
+            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    daemon = start("--max-regions", "1024", preexec=few_descriptors)
+    opened = {"bytes": 1, "memory": "host"}
+    with daemon.connect() as hoarder, daemon.connect() as client:
+        for _ in range(200):
+            hoarder.submit("region_open", opened)
+            try:
+                _, (fd,) = client.call("region_open", opened)
+            except ErrorReply as refused:
+                assert refused.name == "RESOURCE_EXHAUSTED" and "on their way" in refused.message, refused
+                break
+            os.close(fd)
+        else:
+            raise AssertionError("the kernel passes any number of descriptors")
+        client.call("ping")
+        before = client.call("stats")[0]["regions"]
+        for _ in range(10):  # what could not be passed on is closed again
+            with pytest.raises(ErrorReply):
+                client.call("region_open", opened)
+        assert client.call("stats")[0]["regions"] <= before + 1
+        hoarder.close()
+        _, (fd,) = client.call("region_open", opened)
+        os.close(fd)
+
+
+def test_a_daemon_out_of_descriptors(start):
+    """The client whose descriptor can't be received has done nothing wrong, and is told to come again."""
+    daemon = start(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    fd = memfd()
+    with daemon.connect() as client, contextlib.ExitStack() as stack:
+        for _ in range(80):
+            stack.enter_context(daemon.raw())
+        with pytest.raises(ErrorReply) as refused:
+            while True:
+                result, (opened,) = client.call("region_open", {"bytes": 1, "memory": "host"})
+                os.close(opened)
+                client.call("region_close", {"region": result["region"]})
+        assert refused.value.name == "RESOURCE_EXHAUSTED"
+        client.submit("region_import", {"bytes": 4096, "memory": "host"}, [fd])
+        message, _ = client.receive()
+        assert message[1] is None and message[2]["name"] == "RESOURCE_EXHAUSTED", message
+        assert client.receive() is None
     os.close(fd)
 
 
@@ -455,6 +540,27 @@ def test_places_outside_a_region(daemon):
         os.pwrite(fd, case.bytes["base_logits"], size - case.cell)
         place = {"offset": size - case.cell, "row_stride": top} | region
         assert client.call("draft", case.params(base=place))[0]["tokens"] == case.tokens
+        os.close(fd)
+
+
+def test_a_kept_descriptor_keeps_no_memory(start):
+    """max_memory_bytes holds for clients that keep the descriptors of closed regions, or never receive them."""
+    daemon = start("--max-region-bytes", "8M", "--max-memory-bytes", "8M")
+    kept = []
+    with daemon.connect() as client:
+        for _ in range(4):
+            result, (fd,) = client.call("region_open", {"bytes": 8 << 20, "memory": "host"})
+            assert os.fstat(fd).st_blocks * 512 >= 8 << 20
+            client.call("region_close", {"region": result["region"]})
+            assert os.fstat(fd).st_blocks == 0
+            kept.append(fd)
+        kept += client.call("region_open", {"bytes": 8 << 20, "memory": "host"})[1]
+    daemon.settle()  # the connection's end closes the last one
+    end = time.monotonic() + PATIENCE_S
+    while os.fstat(kept[-1]).st_blocks:
+        daemon.probe.call("ping")
+        assert time.monotonic() < end
+    for fd in kept:
         os.close(fd)
 
 

@@ -1,11 +1,13 @@
 """How draftd starts, refuses to start, reloads, drains and ends."""
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -71,6 +73,51 @@ def test_new_work_is_refused_while_draining(slow_model):
         for id in ids:
             client.wait(id)
     assert daemon.wait() == 0
+
+
+def test_what_is_sent_is_answered_while_draining(start):
+    """A pipeline that the drain cuts in two, in the daemon's hands and in the socket: each request gets its reply, and then
+    comes an end of stream, no reset."""
+    daemon = start(*LONG)
+    with daemon.connect() as client:
+        ids = range(1000, 3000)
+        pings = b"".join(wire_codec.request(id, "ping") for id in ids)
+        client.send(wire_codec.request(999, "drain") + pings + wire_codec.request(3000, "draft", CASE.params()))
+        got = {}
+        while whole := client.receive():
+            message, _ = whole
+            if message[0] == 1:
+                got[message[1]] = message[2]
+        assert sorted(got) == [999, *ids, 3000]
+        assert got.pop(3000)["name"] == "DRAINING"
+        assert set(got.values()) == {None}
+        begin = time.monotonic()
+    assert daemon.wait() == 0
+    assert time.monotonic() - begin < (20 if WRAPPER else 1)
+
+
+def test_drain_ends_clients_that_never_stop(start):
+    """One that sends on and on is answered for a while; a client that does not close is cut."""
+    daemon = start(*LONG)
+    with daemon.connect() as flood:
+        pings = wire_codec.request(7, "ping") * 500
+
+        def send():
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                while True:
+                    flood.sock.sendall(pings)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        flood.sock.recv(1000)
+        daemon.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            while flood.sock.recv(1 << 20):
+                pass
+        assert daemon.wait() == 0
+        assert time.monotonic() - begin < 20
+        sender.join(PATIENCE_S)
 
 
 def test_second_sigterm_means_now(slow_model):

@@ -224,6 +224,16 @@ def test_depth(daemon):
             client.call("ping", {"ignored": nested(7)})
 
 
+def test_values(daemon):
+    """Values of a body, all of them: the envelope has 4, params, a key and the array 3."""
+    with daemon.connect() as client:
+        client.call("ping", {"ignored": [0] * (65536 - 7)})
+        with refused("BAD_REQUEST", "65536"):
+            client.call("ping", {"ignored": [0] * (65537 - 7)})
+        with refused("BAD_REQUEST", "65536"):  # counted before any column is looked at
+            client.call("draft", rows(1) | {"anchors": [1] * (60 << 16)})
+
+
 def test_output_bytes(start):
     """Replies that nobody reads: up to the limit they wait, beyond it the client is disconnected."""
     daemon = start("--max-frame-bytes", "64K", "--max-output-bytes", "64K")
@@ -249,6 +259,26 @@ def test_hello_timeout(start):
             while sock.recv(4096):
                 pass
         assert 0.25 < time.monotonic() - begin < 10
+
+
+@pytest.mark.valgrind
+def test_frame_timeout(start):
+    """A frame has to be whole in time, however it comes; a connection without one may be silent for ever."""
+    daemon = start("--frame-timeout", "300ms")
+    half = request(2, "ping")[:-1]
+    for pieces in [half[:1]], [half], [request(3, "ping") + half], [half[:3], half[3:9], half[9:]]:
+        with daemon.connect() as client:
+            begin = time.monotonic()
+            for piece in pieces:
+                client.send(piece)
+                time.sleep(0.08)
+            message, _ = client.receive()
+            while message[1] is not None:
+                message, _ = client.receive()
+            assert message[2]["name"] == "BAD_FRAME" and "frame_timeout" in message[2]["message"]
+            assert client.receive() is None
+            assert 0.25 < time.monotonic() - begin < 10
+    daemon.probe.call("ping")
 
 
 def test_deadline(slow_model):

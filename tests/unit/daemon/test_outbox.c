@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,7 +39,7 @@ static void teardown(void)
 		close(ends[1]);
 }
 
-static struct parcel *put(const char *head, size_t bulk_bytes)
+static struct parcel *make(const char *head, size_t bulk_bytes)
 {
 	struct parcel *parcel = parcel_new();
 
@@ -50,8 +51,29 @@ static struct parcel *put(const char *head, size_t bulk_bytes)
 			parcel->bulk[i] = (uint8_t)(i * 7);
 		parcel->bulk_bytes = bulk_bytes;
 	}
-	outbox_put(&outbox, parcel);
 	return parcel;
+}
+
+static void put(const char *head, size_t bulk_bytes)
+{
+	outbox_put(&outbox, make(head, bulk_bytes));
+}
+
+static void put_fd(const char *head, size_t bulk_bytes, int fd)
+{
+	struct parcel *parcel = make(head, bulk_bytes);
+
+	parcel->fd = fd;
+	outbox_put(&outbox, parcel);
+}
+
+/* The reply of a request in flight. */
+static void put_end(const char *head)
+{
+	struct parcel *parcel = make(head, 0);
+
+	parcel->ends_request = true;
+	outbox_put(&outbox, parcel);
 }
 
 /* Reads what is there; `ret_fds` counts descriptors, which are closed. */
@@ -141,7 +163,7 @@ START_TEST(many_parcels_need_several_calls)
 	unsigned fds = 0;
 
 	for (unsigned i = 0; i < 500; i++)
-		put("frame", 0);
+		put_end("frame");
 	ck_assert_int_eq(outbox_flush(&outbox, ends[0]), 0);
 	ck_assert_uint_eq(gone_count, 500);
 	ck_assert_uint_eq(receive(bytes, sizeof(bytes), &fds), 2500);
@@ -157,8 +179,8 @@ START_TEST(descriptors_ride_on_their_frame)
 	int first = dup(0), second = dup(0);
 
 	put("a", 0);
-	put("bb", 0)->fd = first;
-	put("cc", 0)->fd = second;
+	put_fd("bb", 0, first);
+	put_fd("cc", 0, second);
 	put("d", 0);
 	ck_assert_int_eq(outbox_flush(&outbox, ends[0]), 0);
 	ck_assert_int_eq(close(first), -1); /* sent and closed here */
@@ -173,7 +195,7 @@ START_TEST(what_is_dropped_is_closed_and_booked)
 {
 	int fd = dup(0);
 
-	put("never", 100)->fd = fd;
+	put_fd("never", 100, fd);
 	outbox_done(&outbox);
 	ck_assert_uint_eq(gone_bytes, 105);
 	ck_assert_uint_eq(outbox.bytes, 0);
@@ -190,6 +212,80 @@ START_TEST(a_broken_socket_says_so)
 }
 END_TEST
 
+/* A 13-byte reply must not cost an allocation of its own: a client that reads nothing would make
+ * the daemon hold many times what it is charged for. */
+START_TEST(small_frames_share_memory)
+{
+	const unsigned count = 100000;
+	char *bytes = malloc(count * 13);
+	unsigned fds = 0;
+	size_t total = 0;
+	int r;
+
+	for (unsigned i = 0; i < count; i++) {
+		char frame[14];
+
+		snprintf(frame, sizeof(frame), "%013u", i);
+		put(frame, 0);
+	}
+	ck_assert_uint_eq(outbox.bytes, count * 13);
+	ck_assert_uint_ge(outbox.memory, count * 13);
+	ck_assert_uint_lt(outbox.memory, 2 * count * 13);
+	do {
+		r = outbox_flush(&outbox, ends[0]);
+		put("", 0); /* joins a parcel that may be half sent */
+		total += receive(bytes + total, count * 13 - total, &fds);
+	} while (r == -EAGAIN);
+	ck_assert_int_eq(r, 0);
+	ck_assert_uint_eq(total, count * 13);
+	for (unsigned i = 0; i < count; i++) {
+		char frame[14];
+
+		snprintf(frame, sizeof(frame), "%013u", i);
+		ck_assert_mem_eq(bytes + i * 13, frame, 13);
+	}
+	outbox_done(&outbox);
+	ck_assert_uint_eq(outbox.memory, 0);
+	free(bytes);
+}
+END_TEST
+
+/* A reply that ends a request is told of as soon as it is written, not with others. */
+START_TEST(ends_of_requests_stand_alone)
+{
+	put("a", 0);
+	put_end("b");
+	put("c", 0);
+	put("d", 0);
+	put_end("e");
+	put_end("f");
+	ck_assert_int_eq(outbox_flush(&outbox, ends[0]), 0);
+	ck_assert_uint_eq(gone_count, 5);
+	ck_assert_uint_eq(gone_bytes, 6);
+}
+END_TEST
+
+START_TEST(the_first_is_replaced)
+{
+	char bytes[64];
+	unsigned fds = 0;
+	struct parcel *parcel;
+
+	put_fd("with a descriptor", 0, dup(0));
+	put_end("second");
+	parcel = outbox_take_first(&outbox);
+	ck_assert_uint_eq(outbox.bytes, 6);
+	parcel_free(parcel);
+	outbox_put_first(&outbox, make("without", 0));
+	ck_assert_uint_eq(outbox.bytes, 13);
+	ck_assert_int_eq(outbox_flush(&outbox, ends[0]), 0);
+	ck_assert_uint_eq(receive(bytes, sizeof(bytes), &fds), 13);
+	ck_assert_mem_eq(bytes, "withoutsecond", 13);
+	ck_assert_uint_eq(fds, 0);
+	ck_assert_uint_eq(outbox.memory, 0);
+}
+END_TEST
+
 Suite *outbox_suite(void)
 {
 	Suite *suite = suite_create("outbox");
@@ -202,6 +298,9 @@ Suite *outbox_suite(void)
 	tcase_add_test(tcase, descriptors_ride_on_their_frame);
 	tcase_add_test(tcase, what_is_dropped_is_closed_and_booked);
 	tcase_add_test(tcase, a_broken_socket_says_so);
+	tcase_add_test(tcase, small_frames_share_memory);
+	tcase_add_test(tcase, ends_of_requests_stand_alone);
+	tcase_add_test(tcase, the_first_is_replaced);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
