@@ -36,7 +36,6 @@
 #define LIMIT_FRAME_TIMEOUT_US_DEFAULT 30000000ull /* from a frame's first byte to its last */
 #define LIMIT_DRAIN_TIMEOUT_US_DEFAULT 10000000ull
 #define LIMIT_TIMEOUT_US_MAX           3600000000ull
-#define LIMIT_DEADLINE_US_MAX          3600000000ull /* deadline_us of a request: an hour */
 
 /* Memory held for inline logits, columns, unread replies and unfinished frames: of one connection's
  * requests, and of everything together. Each is a base plus so many times max_frame_bytes. */
@@ -92,6 +91,15 @@
 #define LIMIT_GRAPH_BYTES_MIN        (1ull << 20)
 #define LIMIT_GRAPH_BYTES_DEFAULT    (1ull << 30)
 #define LIMIT_GRAPH_BYTES_MAX        (1ull << 40)
+
+/* On the CPU a launch may take longer, by its size: rows * K * vocab * rank multiplications at so
+ * many a microsecond, which a single slow core without vector instructions exceeds. */
+#define LIMIT_LAUNCH_CPU_PER_US 100
+
+/* Lines of the log about clients: so many a second, after a burst of so many. What is beyond is
+ * counted, and the count is logged. */
+#define LIMIT_LOG_LINES_PER_S 50
+#define LIMIT_LOG_LINES_BURST 200
 
 #define LIMIT_THREADS_MAX       1024
 #define LIMIT_CONFIG_LINE_BYTES 4096

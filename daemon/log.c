@@ -1,19 +1,24 @@
-/* A line is built whole in a buffer of its own, so that no lock is needed, and sent in one piece.
- */
-#define SD_JOURNAL_SUPPRESS_LOCATION
+/* A line is built whole in a buffer of its own and sent in one piece, or not at all when that would
+ * block: a lock covers the look and the write, so that only another process that writes to the same
+ * pipe could come between. */
 #include "log.h"
+
+#include "clock.h"
+#include "limits.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
-#include <systemd/sd-journal.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define LINE_BYTES  2048 /* under PIPE_BUF: a pipe takes the line whole */
@@ -28,7 +33,15 @@ enum destination {
 
 /* Written by log_init() before the second thread exists. */
 static enum destination destination = TO_PEOPLE;
+static int journal_fd = -1; /* a socket for datagrams; stays open */
 static atomic_int level = LOG_INFO;
+
+/* What was not written, and the bucket of tokens for lines about clients. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t lost;       /* because the reader was not ready */
+static uint64_t suppressed; /* because there were too many about clients */
+static double tokens = LIMIT_LOG_LINES_BURST;
+static uint64_t filled_us;
 
 /* True if $JOURNAL_STREAM ("device:inode") names what stderr is: then systemd connected it, and
  * nobody redirected it since. */
@@ -48,6 +61,8 @@ void log_init(int new_level)
 	destination = stderr_is_journal()                                 ? TO_JOURNAL
 		      : getenv("INVOCATION_ID") && !isatty(STDERR_FILENO) ? TO_SYSTEMD
 									  : TO_PEOPLE;
+	if (destination == TO_JOURNAL && journal_fd < 0)
+		journal_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	log_set_level(new_level);
 }
 
@@ -76,8 +91,10 @@ add(char *text, size_t size, size_t *used, const char *format, ...)
 	va_end(arguments);
 }
 
-/* Copies `from` with control characters as \n, \xNN; ends in "…" if it did not fit. */
-static void escape(const char *from, char *to, size_t size)
+/* Copies `from` with control characters as \n, \xNN; of text that a client may have chosen
+ * (`foreign`) everything that is no printable ASCII, since there is more than controls that makes a
+ * line look like what it isn't. Ends in "…" if it did not fit. */
+static void escape(const char *from, bool foreign, char *to, size_t size)
 {
 	static const char cut[] = "…";
 	const size_t room = size - sizeof(cut);
@@ -92,7 +109,7 @@ static void escape(const char *from, char *to, size_t size)
 		}
 		if (c == '\n')
 			used += (size_t)sprintf(to + used, "\\n");
-		else if (c < ' ' || c == 0x7f)
+		else if (c < ' ' || c == 0x7f || (foreign && c > 0x7f))
 			used += (size_t)sprintf(to + used, "\\x%02x", c);
 		else
 			to[used++] = (char)c;
@@ -127,31 +144,43 @@ static size_t fields_of(const struct log_context *context, struct field *fields)
 	return n;
 }
 
-static bool send_to_journal(int priority, const char *text, struct field *fields, size_t count)
+/* The journal's own protocol, a datagram of KEY=value lines (no value has a newline): libsystemd's
+ * function blocks while the journal does not read. 0 or -errno. */
+static int send_to_journal(int priority, const char *text, const struct field *fields, size_t count)
 {
-	char message[LINE_BYTES + 8], number[16];
-	struct iovec parts[FIELDS_MAX];
-	int n = 0;
+	static const struct sockaddr_un address = {
+		.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+	char entry[LINE_BYTES + 512];
+	size_t used = 0;
 
-	snprintf(message, sizeof(message), "MESSAGE=%s", text);
-	snprintf(number, sizeof(number), "PRIORITY=%d", priority);
-	parts[n++].iov_base = message;
-	parts[n++].iov_base = number;
-	parts[n++].iov_base = (char[]){"SYSLOG_IDENTIFIER=draftd"};
+	add(entry, sizeof(entry), &used, "MESSAGE=%s\nPRIORITY=%d\nSYSLOG_IDENTIFIER=draftd\n",
+		text, priority);
 	for (size_t i = 0; i < count; i++)
-		parts[n++].iov_base = fields[i].journal;
-	for (int i = 0; i < n; i++)
-		parts[i].iov_len = strlen(parts[i].iov_base);
-	return sd_journal_sendv(parts, n) == 0;
+		add(entry, sizeof(entry), &used, "%s\n", fields[i].journal);
+	if (sendto(journal_fd, entry, used, MSG_DONTWAIT | MSG_NOSIGNAL,
+		    (const struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return 0;
 }
 
-static void write_line(int priority, const char *text, const struct field *fields, size_t count)
+/* Whether stderr takes a line now; a pipe that does takes it whole. What can't be polled is left to
+ * write(2) to refuse. */
+static bool stderr_takes_a_line(void)
+{
+	struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&at, 1, 0) != 0;
+}
+
+static bool write_line(int priority, const char *text, const struct field *fields, size_t count)
 {
 	static const char *const words[] = {
 		"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
 	char line[LINE_BYTES + 512];
 	size_t used = 0;
 
+	if (!stderr_takes_a_line())
+		return false;
 	/* A journal that can't be reached leaves systemd's pipe: the same prefix. */
 	if (destination == TO_PEOPLE)
 		add(line, sizeof(line), &used, "draftd: %s: %s", words[priority & LOG_PRIMASK],
@@ -162,26 +191,81 @@ static void write_line(int priority, const char *text, const struct field *field
 		add(line, sizeof(line), &used, "%s%s%s", i == 0 ? " (" : ", ", fields[i].line,
 			i + 1 == count ? ")" : "");
 	line[used++] = '\n';
-	while (write(STDERR_FILENO, line, used) < 0 && errno == EINTR)
-		;
+	while (write(STDERR_FILENO, line, used) < 0)
+		if (errno != EINTR)
+			return errno != EAGAIN;
+	return true;
+}
+
+/* False: it would have blocked. */
+static bool deliver(int priority, const char *text, const struct field *fields, size_t count)
+{
+	int r;
+
+	if (destination != TO_JOURNAL)
+		return write_line(priority, text, fields, count);
+	r = send_to_journal(priority, text, fields, count);
+	if (r == -EAGAIN)
+		return false;
+	return r == 0 || write_line(priority, text, fields, count);
+}
+
+/* Whether there is a token for one more line about a client. */
+static bool take_token(void)
+{
+	uint64_t now_us = clock_us();
+
+	if (filled_us) /* else it is the first one, and the bucket is full */
+		tokens += (double)(now_us - filled_us) * LIMIT_LOG_LINES_PER_S / 1e6;
+	filled_us = now_us;
+	if (tokens > LIMIT_LOG_LINES_BURST)
+		tokens = LIMIT_LOG_LINES_BURST;
+	if (tokens < 1)
+		return false;
+	tokens -= 1;
+	return true;
+}
+
+/* Says what has been left out, as soon as that can be said. False: it can't yet. */
+static bool tell(uint64_t *count, const char *format)
+{
+	char text[128];
+
+	if (!*count)
+		return true;
+	snprintf(text, sizeof(text), format, *count);
+	if (!deliver(LOG_WARNING, text, NULL, 0))
+		return false;
+	*count = 0;
+	return true;
 }
 
 void log_line(int priority, const struct log_context *context, const char *format, ...)
 {
 	char raw[LINE_BYTES], text[LINE_BYTES];
 	struct field fields[FIELDS_MAX];
+	const bool foreign = context && context->connection;
 	const int saved = errno;
 	va_list arguments;
 	size_t count, used = 0;
 
 	if (priority > atomic_load_explicit(&level, memory_order_relaxed))
 		return;
+	pthread_mutex_lock(&lock);
+	if (foreign && !take_token()) {
+		suppressed++;
+		goto unlock;
+	}
 	va_start(arguments, format);
 	append(raw, sizeof(raw), &used, format, arguments);
 	va_end(arguments);
-	escape(raw, text, sizeof(text));
+	escape(raw, foreign, text, sizeof(text));
 	count = fields_of(context, fields);
-	if (destination != TO_JOURNAL || !send_to_journal(priority, text, fields, count))
-		write_line(priority, text, fields, count);
+	if (!tell(&lost, "%" PRIu64 " lines were lost: the log was not read") ||
+		!tell(&suppressed, "%" PRIu64 " lines about clients were left out: too many") ||
+		!deliver(priority, text, fields, count))
+		lost++;
+unlock:
+	pthread_mutex_unlock(&lock);
 	errno = saved;
 }

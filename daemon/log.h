@@ -9,8 +9,11 @@
  * - else, for people: "draftd: warning: text". Both kinds of lines end in the fields: "(connection
  * 3, pid 77, BAD_FRAME)".
  *
- * A line is one write(2), so lines of several threads and processes never mix; control characters
- * are escaped. */
+ * A line is one write(2), so lines of several threads and processes never mix. Control characters
+ * are escaped, and in lines about a client everything that is no printable ASCII. No line ever
+ * waits for its reader: what stderr or the journal does not take at once is lost, and so are lines
+ * about clients beyond LIMIT_LOG_LINES_PER_S; how many, the next line that goes out is preceded by.
+ */
 #ifndef DAEMON_LOG_H
 #define DAEMON_LOG_H
 
@@ -25,14 +28,14 @@ void log_set_level(int level);
 
 /* Whom a line is about; zero fields are left out. */
 struct log_context {
-	uint64_t connection;
+	uint64_t connection; /* not 0: the line is about a client */
 	pid_t pid;
 	uid_t uid;
 	uint32_t request;
 	const char *error; /* "BAD_FRAME" */
 };
 
-/* `errno` is kept. Blocks as long as stderr or the journal does. */
+/* `errno` is kept. Never blocks. */
 void log_line(int priority, const struct log_context *context, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,17 +1,49 @@
-/* sd_notify(3) and sd_listen_fds(3). A manager that can't be told is no reason to stop, so results
- * are not looked at. */
+/* What sd_notify(3) says, without its waiting, and sd_listen_fds(3). A manager that can't be told
+ * is no reason to stop, so results are not looked at. */
 #include "notify.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
+
+/* One datagram of assignments. A manager that does not read must not hold up the clients: what its
+ * socket does not take at once is lost. */
+static void __attribute__((format(printf, 1, 2))) tell(const char *format, ...)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char text[512];
+	va_list arguments;
+	size_t length;
+	int fd, n;
+
+	length = path ? strlen(path) : 0;
+	if (length < 2 || length > sizeof(address.sun_path) || (*path != '/' && *path != '@'))
+		return;
+	memcpy(address.sun_path, path, length);
+	if (*path == '@')
+		address.sun_path[0] = '\0'; /* an abstract name */
+	va_start(arguments, format);
+	n = vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (n < 0 || (size_t)n >= sizeof(text))
+		return;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	sendto(fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&address,
+		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+	close(fd);
+}
 
 void notify_status(const char *format, ...)
 {
@@ -25,12 +57,12 @@ void notify_status(const char *format, ...)
 	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ')
 			*at = ' ';
-	sd_notifyf(0, "STATUS=%s", text);
+	tell("STATUS=%s", text);
 }
 
 void notify_ready(void)
 {
-	sd_notify(0, "READY=1");
+	tell("READY=1");
 }
 
 void notify_reloading(void)
@@ -38,23 +70,23 @@ void notify_reloading(void)
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+	tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
 		(uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u);
 }
 
 void notify_stopping(void)
 {
-	sd_notify(0, "STOPPING=1");
+	tell("STOPPING=1");
 }
 
 void notify_extend_timeout(uint64_t usec)
 {
-	sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, usec);
+	tell("EXTEND_TIMEOUT_USEC=%" PRIu64, usec);
 }
 
 void notify_watchdog(void)
 {
-	sd_notify(0, "WATCHDOG=1");
+	tell("WATCHDOG=1");
 }
 
 uint64_t notify_watchdog_interval_us(void)

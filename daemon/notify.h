@@ -1,5 +1,6 @@
 /* systemd: readiness, status, watchdog, and the inherited socket. Loop thread (and main before the
- * loop). Without NOTIFY_SOCKET every call does nothing. */
+ * loop). Without NOTIFY_SOCKET every call does nothing; none waits for a manager that does not
+ * read. */
 #ifndef DAEMON_NOTIFY_H
 #define DAEMON_NOTIFY_H
 

@@ -1,4 +1,5 @@
 /* What a log line looks like, as it arrives on stderr. */
+#include "daemon/limits.h"
 #include "daemon/log.h"
 
 #include <check.h>
@@ -171,6 +172,76 @@ START_TEST(journal_only_if_stderr_is_it)
 }
 END_TEST
 
+START_TEST(clients_get_printable_ascii_only)
+{
+	const struct log_context context = {.connection = 1};
+
+	/* "é", CSI as C1, right-to-left override */
+	log_line(LOG_INFO, &context, "%s", "a\xc3\xa9\xc2\x9b\xe2\x80\xae~\x80");
+	ck_assert_str_eq(written(), "draftd: info: "
+				    "a\\xc3\\xa9\\xc2\\x9b\\xe2\\x80\\xae~\\x80 (connection 1)\n");
+}
+END_TEST
+
+/* Nobody reads: no line waits, none goes out by half, and how many are lost is said. */
+/* Nobody reads: no line waits, none goes out by half, and how many are lost is said. */
+START_TEST(a_full_pipe_loses_lines_and_they_are_counted)
+{
+	static char page[4096];
+	char expected[256];
+	const char *text;
+	int pages = 0, lines = 0;
+
+	ck_assert_int_eq(fcntl(from_stderr, F_SETPIPE_SZ, 1 << 16), 1 << 16);
+	for (; pages < 15; pages++)
+		ck_assert_int_eq(write(STDERR_FILENO, page, sizeof(page)), sizeof(page));
+	memset(page, 'x', 1500);
+	for (int i = 0; i < 10; i++)
+		log_info("%s", page); /* one or two fit into the last page */
+	for (; pages > 0; pages--)
+		ck_assert_int_eq(read(from_stderr, page, sizeof(page)), sizeof(page));
+	text = written();
+	ck_assert_int_eq(text[strlen(text) - 1], '\n');
+	ck_assert_ptr_null(strstr(text, "lost"));
+	for (const char *at = text; (at = strchr(at, '\n')); at++)
+		lines++;
+	ck_assert_int_ge(lines, 1);
+	ck_assert_int_le(lines, 2);
+	log_info("again");
+	log_info("and on");
+	snprintf(expected, sizeof(expected),
+		"draftd: warning: %d lines were lost: the log was not read\n"
+		"draftd: info: again\ndraftd: info: and on\n",
+		10 - lines);
+	ck_assert_str_eq(written(), expected);
+}
+END_TEST
+
+START_TEST(lines_about_clients_are_limited_and_counted)
+{
+	const struct log_context client = {.connection = 1};
+	const char *text;
+	int lines = 0;
+
+	for (int i = 0; i < 3 * LIMIT_LOG_LINES_BURST; i++)
+		log_line(LOG_WARNING, &client, "x");
+	text = written();
+	for (const char *at = text; (at = strchr(at, '\n')); at++)
+		lines++;
+	ck_assert_int_ge(lines, LIMIT_LOG_LINES_BURST);
+	ck_assert_int_lt(lines, 2 * LIMIT_LOG_LINES_BURST); /* 4 seconds' worth more */
+	for (int i = 0; i < 3 * LIMIT_LOG_LINES_BURST; i++)
+		log_line(LOG_WARNING, &client, "x");
+	written();
+	log_error("of the daemon");
+	text = written();
+	ck_assert_ptr_nonnull(strstr(text, " lines about clients were left out: too many\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\ndraftd: error: of the daemon\n"));
+	log_error("told once");
+	ck_assert_str_eq(written(), "draftd: error: told once\n");
+}
+END_TEST
+
 #define THREADS 4
 #define LINES   200
 
@@ -222,6 +293,9 @@ Suite *log_suite(void)
 	tcase_add_test(lines, long_lines_are_cut_and_say_so);
 	tcase_add_test(lines, errno_is_kept);
 	tcase_add_test(lines, journal_only_if_stderr_is_it);
+	tcase_add_test(lines, clients_get_printable_ascii_only);
+	tcase_add_test(lines, a_full_pipe_loses_lines_and_they_are_counted);
+	tcase_add_test(lines, lines_about_clients_are_limited_and_counted);
 	tcase_add_test(lines, lines_of_threads_do_not_mix);
 	suite_add_tcase(suite, lines);
 	return suite;

@@ -74,6 +74,39 @@ START_TEST(the_manager_is_told)
 }
 END_TEST
 
+/* More than its socket holds: the calls come back, and what was taken is whole. */
+START_TEST(a_manager_that_does_not_read_is_not_waited_for)
+{
+	unsigned taken = 0;
+
+	for (int i = 0; i < 20000; i++)
+		notify_watchdog();
+	for (const char *text; *(text = told()); taken++)
+		ck_assert_str_eq(text, "WATCHDOG=1");
+	ck_assert_uint_gt(taken, 0);
+	ck_assert_uint_lt(taken, 20000);
+}
+END_TEST
+
+START_TEST(an_abstract_name_is_told)
+{
+	struct sockaddr_un abstract = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	char name[64], text[64] = "";
+	int length = snprintf(name, sizeof(name), "@draftd-test-%d", getpid());
+
+	memcpy(abstract.sun_path + 1, name + 1, (size_t)length - 1);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&abstract,
+				 (socklen_t)(sizeof(sa_family_t) + (size_t)length)),
+		0);
+	setenv("NOTIFY_SOCKET", name, 1);
+	notify_ready();
+	ck_assert_int_eq(recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT), strlen("READY=1"));
+	ck_assert_str_eq(text, "READY=1");
+	close(fd);
+}
+END_TEST
+
 START_TEST(reloading_says_when)
 {
 	uint64_t before = monotonic_us(), at = 0;
@@ -233,6 +266,8 @@ Suite *notify_suite(void)
 
 	tcase_add_checked_fixture(manager_case, setup, teardown);
 	tcase_add_test(manager_case, the_manager_is_told);
+	tcase_add_test(manager_case, a_manager_that_does_not_read_is_not_waited_for);
+	tcase_add_test(manager_case, an_abstract_name_is_told);
 	tcase_add_test(manager_case, reloading_says_when);
 	tcase_add_test(manager_case, without_a_manager_nothing_happens);
 	tcase_add_test(manager_case, watchdog_interval_is_half);
