@@ -31,9 +31,24 @@ static bool is_file_at(int fd, const char *path)
 	       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+/* A lock file that draftd made is an empty one; another file that has the name stays untouched. */
+static int check_lock_file(int fd, const char *path, struct error_text *error)
+{
+	struct stat file;
+
+	if (fstat(fd, &file) < 0)
+		return fail_errno(error, "the socket's lock file can't be looked at:", path);
+	if (!S_ISREG(file.st_mode) || file.st_size)
+		return error_text_set(error, EEXIST,
+			"%s, where the socket's lock would be, is another program's file; move "
+			"it, or choose another --socket",
+			path);
+	return 0;
+}
+
 static int lock_path(struct listener *listener, struct error_text *error)
 {
-	int fd;
+	int fd, r;
 
 	for (;;) {
 		fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -45,6 +60,11 @@ static int lock_path(struct listener *listener, struct error_text *error)
 		if (fd < 0)
 			return fail_errno(error,
 				"the socket's lock file can't be made:", listener->lock_path);
+		r = check_lock_file(fd, listener->lock_path, error);
+		if (r < 0) {
+			close(fd);
+			return r;
+		}
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			int code = errno;
 

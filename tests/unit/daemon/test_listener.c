@@ -139,6 +139,31 @@ START_TEST(other_files_are_not_touched)
 }
 END_TEST
 
+START_TEST(a_lock_file_that_is_not_ours_is_not_touched)
+{
+	struct stat file;
+	int fd = open(lock, O_CREAT | O_WRONLY, 0600);
+
+	ck_assert_int_eq(write(fd, "precious", 8), 8);
+	close(fd);
+	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	ck_assert_ptr_nonnull(strstr(error.text, lock));
+	listener_close(&listener);
+	ck_assert_int_eq(stat(lock, &file), 0);
+	ck_assert_int_eq(file.st_size, 8);
+	ck_assert_int_eq(unlink(lock), 0);
+	ck_assert_int_eq(mkfifo(lock, 0600), 0);
+	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	listener_close(&listener);
+	ck_assert_int_eq(unlink(lock), 0);
+	/* An empty one is what a crash leaves. */
+	close(open(lock, O_CREAT | O_WRONLY, 0600));
+	ck_assert_int_eq(claim_and_open(&listener), 0);
+	listener_close(&listener);
+	ck_assert_int_eq(access(lock, F_OK), -1);
+}
+END_TEST
+
 START_TEST(bad_places_get_a_sentence)
 {
 	char longest[LIMIT_SOCKET_PATH_BYTES + 2];
@@ -169,6 +194,7 @@ Suite *listener_suite(void)
 	tcase_add_test(tcase, of_two_daemons_one_is_refused);
 	tcase_add_test(tcase, a_foreign_listener_is_not_stolen);
 	tcase_add_test(tcase, other_files_are_not_touched);
+	tcase_add_test(tcase, a_lock_file_that_is_not_ours_is_not_touched);
 	tcase_add_test(tcase, bad_places_get_a_sentence);
 	suite_add_tcase(suite, tcase);
 	return suite;
