@@ -375,6 +375,7 @@ int connection_start(struct server *server, int fd)
 	link_init(&connection->ready);
 	link_init(&connection->dirty);
 	link_init(&connection->regions);
+	scheduler_flow_init(&connection->flow);
 	connection->server = server;
 	connection->number = server->next_connection++;
 	connection->next_region = 1;

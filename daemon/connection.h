@@ -16,6 +16,7 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "request.h"
+#include "scheduler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,6 +66,7 @@ struct connection {
 	uint32_t pending;                           /* how many */
 	uint32_t inflight;                          /* these, and answers that are not written */
 	uint64_t held_bytes;                        /* of its requests and their bulk replies */
+	struct scheduler_flow flow;                 /* the engine's: its share of the device */
 
 	struct link regions;   /* open */
 	uint32_t region_count; /* open, opening and closing */

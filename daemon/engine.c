@@ -38,9 +38,10 @@ struct engine {
 	struct error_text reason;
 	struct markov_head *next_head;
 	uint64_t next_generation;
-	uint64_t launched_us; /* 0: no launch under way */
-	bool idle;            /* the thread waits for `work` */
-	bool woken;           /* wake() was called and not yet collected */
+	uint64_t launched_us;     /* 0: no launch under way */
+	uint64_t launch_limit_us; /* of the launch under way: what it may take */
+	bool idle;                /* the thread waits for `work` */
+	bool woken;               /* wake() was called and not yet collected */
 	bool swapped, lost, stop;
 };
 
@@ -229,6 +230,17 @@ static void unlock_and_wake(struct engine *engine)
 		pthread_cond_signal(&engine->work);
 }
 
+/* From here on a launch counts as a hang. */
+static uint64_t launch_limit_us(const struct markov_head *head, uint32_t rows, uint32_t steps)
+{
+	const struct markov_facts *facts = markov_facts(head);
+
+	if (strcmp(facts->backend, "cpu") != 0)
+		return LIMIT_LAUNCH_US;
+	return LIMIT_LAUNCH_US +
+	       (uint64_t)rows * steps * facts->vocab / LIMIT_LAUNCH_CPU_PER_US * facts->rank;
+}
+
 static void *engine_main(void *user)
 {
 	struct engine *engine = user;
@@ -250,6 +262,7 @@ static void *engine_main(void *user)
 			continue;
 		}
 		engine->launched_us = clock_us();
+		engine->launch_limit_us = launch_limit_us(engine->head, batch.rows, batch.steps);
 		pthread_mutex_unlock(&engine->lock);
 
 		r = run_launch(engine, &batch, &error);
@@ -307,7 +320,10 @@ int engine_start(const struct engine_options *options, struct markov_head *head,
 	}
 	r = -pthread_create(&engine->thread, NULL, engine_main, engine);
 	if (r < 0) {
-		error_text_set(error, -r, "the engine's thread can't be started: %s", strerror(-r));
+		error_text_set(error, -r,
+			"the engine's thread can't be started: %s; raise RLIMIT_NPROC (ulimit -u, "
+			"TasksMax=) or the limit of memory",
+			strerror(-r));
 		goto fail;
 	}
 	*ret = engine;
@@ -337,12 +353,12 @@ int engine_stop(struct engine *engine, struct link *left)
 	return 0;
 }
 
-int engine_submit(struct engine *engine, struct request *request)
+int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request)
 {
 	int r;
 
 	pthread_mutex_lock(&engine->lock);
-	r = engine->lost ? -EIO : scheduler_add(&engine->scheduler, request);
+	r = engine->lost ? -EIO : scheduler_add(&engine->scheduler, flow, request);
 	if (r < 0)
 		pthread_mutex_unlock(&engine->lock);
 	else
@@ -394,13 +410,25 @@ uint32_t engine_queue_depth(struct engine *engine)
 	return depth;
 }
 
-uint64_t engine_launch_age_us(struct engine *engine, uint64_t now_us)
+bool engine_busy(struct engine *engine)
 {
-	uint64_t age;
+	bool busy;
 
 	pthread_mutex_lock(&engine->lock);
-	age = engine->launched_us && now_us > engine->launched_us ? now_us - engine->launched_us
-								  : 0;
+	busy = engine->launched_us != 0;
+	pthread_mutex_unlock(&engine->lock);
+	return busy;
+}
+
+uint64_t engine_overdue_us(struct engine *engine, uint64_t now_us)
+{
+	uint64_t age = 0;
+
+	pthread_mutex_lock(&engine->lock);
+	if (engine->launched_us && now_us > engine->launched_us)
+		age = now_us - engine->launched_us;
+	if (age <= engine->launch_limit_us)
+		age = 0;
 	pthread_mutex_unlock(&engine->lock);
 	return age;
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct scheduler_flow;
 struct engine; /* opaque: its lock and thread are nobody else's */
 
 struct engine_options {
@@ -29,12 +30,14 @@ int engine_start(const struct engine_options *options, struct markov_head *head,
 	uint64_t generation, struct engine **ret, struct error_text *error);
 
 /* Finishes the launch under way, ends the thread, closes the head. What was queued or is finished
- * is moved to `left`. Waits at most LIMIT_STOP_TIMEOUT_US: -ETIMEDOUT means that the device hangs;
- * then the engine can't be freed. */
+ * is moved to `left`. Waits at most LIMIT_STOP_TIMEOUT_US: -ETIMEDOUT means that the launch does
+ * not end; then the engine can't be freed. */
 int engine_stop(struct engine *engine, struct link *left);
 
-/* Queues a draft. 0; -ENOBUFS: the queue is full; -EIO: the device is lost. */
-int engine_submit(struct engine *engine, struct request *request);
+/* Queues a draft of `flow`, which must live until the draft is back or launched (so that a flow
+ * whose queued drafts were all cancelled may go). 0; -ENOBUFS: the queue is full; -EIO: the device
+ * is lost. */
+int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request);
 
 /* Takes a draft back if it has not been launched: true, it is the caller's again. False: it comes
  * back as finished. */
@@ -57,7 +60,11 @@ void engine_collect(struct engine *engine, struct engine_report *ret);
 
 uint32_t engine_queue_depth(struct engine *engine);
 
-/* How long the launch under way has been running; 0 when there is none. */
-uint64_t engine_launch_age_us(struct engine *engine, uint64_t now_us);
+/* A launch is under way. */
+bool engine_busy(struct engine *engine);
+
+/* How long the launch under way has been running if that is longer than one of its size may take
+ * (limits.h); else 0. */
+uint64_t engine_overdue_us(struct engine *engine, uint64_t now_us);
 
 #endif

@@ -31,10 +31,6 @@ static int check_limits(
 	if (wire->rows > config->max_rows)
 		return message_refuse(fault, ERROR_TOO_LARGE,
 			"rows is %" PRIu32 ", the most is %" PRIu32, wire->rows, config->max_rows);
-	if (wire->has_deadline && wire->deadline_us > LIMIT_DEADLINE_US_MAX)
-		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"deadline_us is %" PRIu64 ", the most is %llu", wire->deadline_us,
-			LIMIT_DEADLINE_US_MAX);
 	return 0;
 }
 
@@ -275,7 +271,7 @@ void gateway_draft(struct connection *connection, const struct message *message)
 		return;
 	}
 	connection_add(connection, request);
-	r = engine_submit(server->engine, request);
+	r = engine_submit(server->engine, &connection->flow, request);
 	if (r == -EIO) {
 		connection_answer_error(server, request, ERROR_DEVICE_LOST, "the device is lost");
 	} else if (r < 0) {

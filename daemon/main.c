@@ -9,6 +9,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #define LOAD_EXTENSION_US 30000000u
 
 /* The lock file to remove when a signal ends the start; later the loop handles signals. */
-static const char *lock_to_remove;
+static const char *volatile lock_to_remove;
 
 static void stop_while_starting(int number)
 {
@@ -30,6 +31,19 @@ static void stop_while_starting(int number)
 	if (lock_to_remove)
 		unlink(lock_to_remove);
 	_exit(EXIT_SUCCESS);
+}
+
+/* What the log writes to stderr must not end up in a socket or a file that happens to be opened
+ * as descriptor 2. */
+static void fill_standard_descriptors(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
 }
 
 static void handle_early_signals(void)
@@ -89,40 +103,72 @@ static int check_config(struct config *config, struct error_text *error)
 	return 1;
 }
 
-/* Everything between the settings and the loop. */
+/* Holds SIGTERM and SIGINT back; `*ret_before` lets them in again. */
+static void hold_stop_signals(sigset_t *ret_before)
+{
+	sigset_t stop;
+
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &stop, ret_before);
+}
+
+/* Claims the path, so that no signal comes between the lock file and the note that it is to be
+ * removed. */
+static int claim(struct listener *listener, const char *path, struct error_text *error)
+{
+	sigset_t before;
+	int r;
+
+	hold_stop_signals(&before);
+	r = listener_claim(listener, path, error);
+	if (r == 0)
+		lock_to_remove = listener->lock_path;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
+/* Everything between the settings and the loop. The socket file comes last: until then a signal
+ * finds nothing but the lock to remove, and from server_start() on the loop handles signals. */
 static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct listener *listener, struct error_text *error)
 {
 	struct model model = {0};
+	sigset_t before;
 	int r;
 
-	r = listener_claim(listener, config->socket_path, error);
+	r = claim(listener, config->socket_path, error);
 	if (r < 0)
 		return r;
-	lock_to_remove = listener->lock_path;
 	r = model_load(config, show_progress, NULL, &model, error);
 	if (r < 0)
 		return r;
-	r = listener_open(listener, config->socket_mode, error);
-	if (r < 0) {
-		markov_close(model.head);
-		return r;
-	}
+	/* The threads that start here leave the signals to this one: in another thread the handler
+	 * for the start could still be at work when the socket is made. */
+	hold_stop_signals(&before);
 	r = server_start(server, loop, config, argc, argv, &model, error);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r < 0)
 		return r;
-	return server_listen(server, listener, error);
+	r = server_listen(server, listener, error);
+	if (r < 0) {
+		server_stop(server);
+		server_run(server);
+	}
+	return r;
 }
 
 int main(int argc, char **argv)
 {
 	static struct server server; /* its counters are too large for the stack's taste */
+	static uv_loop_t loop;
 	struct listener listener = {.fd = -1, .lock_fd = -1};
 	struct config config = {0};
 	struct error_text error;
-	uv_loop_t loop;
 	int r;
 
+	fill_standard_descriptors();
 	log_init(LOG_INFO);
 	r = config_parse(argc, argv, &config, &error);
 	if (r == 0 && config.check_config)

@@ -17,6 +17,7 @@
 
 struct connection;
 struct region;
+struct scheduler_flow;
 
 enum request_state {  /* changes under the engine's lock only */
 	REQUEST_IDLE, /* not with the engine */
@@ -29,8 +30,9 @@ struct draft {
 	uint32_t rows, steps;
 	uint32_t priority; /* 0 or 1 */
 	uint64_t arrival_us;
-	uint64_t deadline_us; /* on the daemon's clock; UINT64_MAX: none */
-	uint64_t sequence;    /* of arrival in the queue; the scheduler's */
+	uint64_t deadline_us;        /* on the daemon's clock; UINT64_MAX: none */
+	uint64_t sequence;           /* of arrival in the queue; the scheduler's */
+	struct scheduler_flow *flow; /* while it is queued; the scheduler's */
 	enum request_state state;
 
 	/* columns of `rows`, in the request's own allocation */

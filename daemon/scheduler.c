@@ -7,9 +7,19 @@ static struct request *request_of(struct link *link)
 	return LINK_OWNER(link, struct request, queue);
 }
 
-static struct request *first_of(struct link *head)
+static struct scheduler_lane *lane_of(struct link *link)
 {
-	return link_alone(head) ? NULL : request_of(head->next);
+	return LINK_OWNER(link, struct scheduler_lane, active);
+}
+
+static struct scheduler_lane *lane_for(const struct draft *draft)
+{
+	return &draft->flow->lanes[draft->priority][draft->steps];
+}
+
+static struct request *first_of(const struct scheduler_lane *lane)
+{
+	return request_of(lane->requests.next);
 }
 
 void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t max_rows)
@@ -17,7 +27,18 @@ void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t ma
 	*scheduler = (struct scheduler){.max_queue = max_queue, .max_rows = max_rows};
 	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++)
 		for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++)
-			link_init(&scheduler->waiting[priority][steps]);
+			link_init(&scheduler->active[priority][steps]);
+}
+
+void scheduler_flow_init(struct scheduler_flow *flow)
+{
+	*flow = (struct scheduler_flow){0};
+	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++) {
+		for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++) {
+			link_init(&flow->lanes[priority][steps].active);
+			link_init(&flow->lanes[priority][steps].requests);
+		}
+	}
 }
 
 uint32_t scheduler_depth(const struct scheduler *scheduler)
@@ -25,64 +46,114 @@ uint32_t scheduler_depth(const struct scheduler *scheduler)
 	return scheduler->depth[0] + scheduler->depth[1];
 }
 
-int scheduler_add(struct scheduler *scheduler, struct request *request)
+static bool goes_before(const struct scheduler_lane *a, const struct scheduler_lane *b)
+{
+	if (a->tag != b->tag)
+		return a->tag < b->tag;
+	return first_of(a)->draft.sequence < first_of(b)->draft.sequence;
+}
+
+/* Puts a lane that waits into its list. From the end: most tags are later than the others'. */
+static void activate(
+	struct scheduler *scheduler, struct scheduler_lane *lane, const struct draft *draft)
+{
+	struct link *head = &scheduler->active[draft->priority][draft->steps];
+	struct link *next = head;
+
+	while (next->prev != head && goes_before(lane, lane_of(next->prev)))
+		next = next->prev;
+	link_append(next, &lane->active); /* before it */
+}
+
+int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request)
 {
 	struct draft *draft = &request->draft;
+	struct scheduler_lane *lane;
+	bool waits;
 
 	if (scheduler_depth(scheduler) >= scheduler->max_queue)
 		return -ENOBUFS;
 	draft->sequence = scheduler->next_sequence++;
 	draft->state = REQUEST_QUEUED;
-	link_append(&scheduler->waiting[draft->priority][draft->steps], &request->queue);
+	draft->flow = flow;
+	lane = lane_for(draft);
+	waits = !link_alone(&lane->requests);
+	link_append(&lane->requests, &request->queue);
 	scheduler->depth[draft->priority]++;
+	if (!waits) {
+		uint64_t now = scheduler->now[draft->priority];
+		uint64_t paid = flow->paid[draft->priority];
+
+		lane->tag = paid > now ? paid : now;
+		activate(scheduler, lane, draft);
+	}
 	return 0;
 }
 
 void scheduler_remove(struct scheduler *scheduler, struct request *request)
 {
+	struct draft *draft = &request->draft;
+	struct scheduler_lane *lane = lane_for(draft);
+
 	link_remove(&request->queue);
-	scheduler->depth[request->draft.priority]--;
-	request->draft.state = REQUEST_IDLE;
+	if (link_alone(&lane->requests))
+		link_remove(&lane->active);
+	scheduler->depth[draft->priority]--;
+	draft->state = REQUEST_IDLE;
+	draft->flow = NULL;
 }
 
-/* The first of a list that can still run. */
-static struct request *first_alive(
-	struct scheduler *scheduler, struct link *head, uint64_t now_us, struct link *expired)
+/* The next lane of a list, with a first request that can run. Expired ones on the way are taken
+ * out; a lane whose flow was served through another one meanwhile is put where it belongs. */
+static struct scheduler_lane *first_ready(struct scheduler *scheduler, unsigned priority,
+	unsigned steps, uint64_t now_us, struct link *expired)
 {
-	struct request *request;
+	struct link *head = &scheduler->active[priority][steps];
 
-	while ((request = first_of(head)) && request->draft.deadline_us <= now_us) {
-		scheduler_remove(scheduler, request);
-		request->draft.state = REQUEST_DONE;
-		request->draft.error = ERROR_DEADLINE_EXCEEDED;
-		link_append(expired, &request->queue);
+	while (!link_alone(head)) {
+		struct scheduler_lane *lane = lane_of(head->next);
+		struct request *request = first_of(lane);
+		uint64_t paid = request->draft.flow->paid[priority];
+
+		if (request->draft.deadline_us <= now_us) {
+			scheduler_remove(scheduler, request);
+			request->draft.state = REQUEST_DONE;
+			request->draft.error = ERROR_DEADLINE_EXCEEDED;
+			link_append(expired, &request->queue);
+		} else if (lane->tag < paid) {
+			lane->tag = paid;
+			link_remove(&lane->active);
+			activate(scheduler, lane, &request->draft);
+		} else {
+			return lane;
+		}
 	}
-	return request;
+	return NULL;
 }
 
-/* The oldest request of a priority that can still run; expired ones on the way are taken out. */
-static struct request *oldest(
+/* The next lane of a priority. */
+static struct scheduler_lane *next_lane(
 	struct scheduler *scheduler, unsigned priority, uint64_t now_us, struct link *expired)
 {
-	struct request *found = NULL;
+	struct scheduler_lane *found = NULL;
 
 	if (!scheduler->depth[priority])
 		return NULL;
 	for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++) {
-		struct request *request = first_alive(
-			scheduler, &scheduler->waiting[priority][steps], now_us, expired);
+		struct scheduler_lane *lane =
+			first_ready(scheduler, priority, steps, now_us, expired);
 
-		if (request && (!found || request->draft.sequence < found->draft.sequence))
-			found = request;
+		if (lane && (!found || goes_before(lane, found)))
+			found = lane;
 	}
 	return found;
 }
 
-static struct request *choose_leader(
+static struct scheduler_lane *choose_leader(
 	struct scheduler *scheduler, uint64_t now_us, struct link *expired)
 {
-	struct request *low = oldest(scheduler, 0, now_us, expired);
-	struct request *high = oldest(scheduler, 1, now_us, expired);
+	struct scheduler_lane *low = next_lane(scheduler, 0, now_us, expired);
+	struct scheduler_lane *high = next_lane(scheduler, 1, now_us, expired);
 
 	if (!low || !high) {
 		scheduler->led_by_priority = 0;
@@ -96,42 +167,55 @@ static struct request *choose_leader(
 	return high;
 }
 
+/* Takes the first request of a lane into the launch; its flow pays. */
 static void board(
-	struct scheduler *scheduler, struct request *request, struct scheduler_batch *batch)
+	struct scheduler *scheduler, struct scheduler_lane *lane, struct scheduler_batch *batch)
 {
+	struct request *request = first_of(lane);
+	struct draft *draft = &request->draft;
+	struct scheduler_flow *flow = draft->flow;
+	uint64_t paid = lane->tag + (uint64_t)draft->rows * draft->steps;
+	uint64_t most =
+		scheduler->now[draft->priority] + (uint64_t)scheduler->max_rows * LIMIT_STEPS_MAX;
+
+	flow->paid[draft->priority] = paid < most ? paid : most;
 	scheduler_remove(scheduler, request);
-	request->draft.state = REQUEST_RUNNING;
-	batch->rows += request->draft.rows;
+	draft->state = REQUEST_RUNNING;
+	batch->rows += draft->rows;
 	link_append(&batch->requests, &request->queue);
 }
 
 void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct scheduler_batch *ret)
 {
-	struct request *request;
+	struct scheduler_lane *lane;
+	const struct draft *leader;
 
 	link_init(&ret->requests);
 	link_init(&ret->expired);
 	ret->rows = ret->steps = 0;
 
-	request = choose_leader(scheduler, now_us, &ret->expired);
-	if (!request)
+	lane = choose_leader(scheduler, now_us, &ret->expired);
+	if (!lane)
 		return;
-	ret->steps = request->draft.steps;
-	board(scheduler, request, ret);
-	for (unsigned priority = SCHEDULER_PRIORITIES; priority-- > 0;) {
-		struct link *head = &scheduler->waiting[priority][ret->steps];
-
-		while ((request = first_alive(scheduler, head, now_us, &ret->expired)) &&
-			request->draft.rows <= scheduler->max_rows - ret->rows)
-			board(scheduler, request, ret);
-	}
+	leader = &first_of(lane)->draft;
+	ret->steps = leader->steps;
+	scheduler->now[leader->priority] = lane->tag;
+	board(scheduler, lane, ret);
+	for (unsigned priority = SCHEDULER_PRIORITIES; priority-- > 0;)
+		while ((lane = first_ready(
+				scheduler, priority, ret->steps, now_us, &ret->expired)) &&
+			first_of(lane)->draft.rows <= scheduler->max_rows - ret->rows)
+			board(scheduler, lane, ret);
 }
 
 void scheduler_take_all(struct scheduler *scheduler, struct link *to)
 {
+	struct link *link;
+
 	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++) {
 		for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++)
-			link_splice(to, &scheduler->waiting[priority][steps]);
+			while ((link = link_pop(&scheduler->active[priority][steps])))
+				link_splice(to, &lane_of(link)->requests);
 		scheduler->depth[priority] = 0;
 	}
 }

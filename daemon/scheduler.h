@@ -1,14 +1,19 @@
 /* Which requests run next (DESIGN: "Scheduling"). Pure: no thread, no clock, no device; the engine
  * guards it with its lock. It lists requests and never frees them.
  *
- * The rules. A launch has one draft length: the leader's. The leader is the oldest request of
- * priority 1, or without one the oldest of all; but when LIMIT_PRIORITY_LAUNCHES launches in a row
- * were led by priority 1 while priority 0 waited, the oldest of priority 0 leads. So a request of
- * priority 0 that has n older ones of its kind before it waits for at most (n + 1) *
- * (LIMIT_PRIORITY_LAUNCHES + 1) launches, whatever else arrives. The leader is joined by requests
- * of its length while they fit, priority 1 first, each priority oldest first; the first that does
- * not fit ends its priority, so that no request is overtaken by a younger one of its own kind.
- * Requests are never split. */
+ * The rules. A launch has one draft length: the leader's. The leader is the next request of
+ * priority 1, or without one the next of priority 0; but when LIMIT_PRIORITY_LAUNCHES launches in a
+ * row were led by priority 1 while priority 0 waited, priority 0 leads. The leader is joined by
+ * requests of its length while they fit, priority 1 first, each priority in its order; the first
+ * that does not fit ends its priority. Requests are never split.
+ *
+ * The order within a priority is fair between flows (connections), by start-time fair queueing: a
+ * flow pays rows * steps of virtual time for what is launched, and the request of the flow that has
+ * paid least is next, the oldest among equals. A flow that was away begins at the present, the
+ * place of the last leader, so that it has saved nothing up; one that rode in free places owes one
+ * full launch at most. So whoever floods delays a newcomer by the launch under way and no more, a
+ * flow alone is served first come, first served, and within a flow no request is overtaken by a
+ * younger one of its priority and length. Nothing is paid for what is cancelled or expires. */
 #ifndef DAEMON_SCHEDULER_H
 #define DAEMON_SCHEDULER_H
 
@@ -21,9 +26,24 @@
 
 #define SCHEDULER_PRIORITIES 2
 
+/* What waits of one flow, one priority and one draft length. */
+struct scheduler_lane {
+	struct link active;   /* the scheduler's list of lanes, while `requests` is not empty */
+	struct link requests; /* oldest first */
+	uint64_t tag;         /* virtual time at which the first may start, or earlier */
+};
+
+/* A connection, as the scheduler sees it. It lies in the connection, is touched by the scheduler
+ * only, and may go when nothing of it waits; what runs does not need it any more. */
+struct scheduler_flow {
+	struct scheduler_lane lanes[SCHEDULER_PRIORITIES][LIMIT_STEPS_MAX + 1];
+	uint64_t paid[SCHEDULER_PRIORITIES]; /* virtual time up to which it has been served */
+};
+
 struct scheduler {
-	struct link waiting[SCHEDULER_PRIORITIES]
-			   [LIMIT_STEPS_MAX + 1]; /* by draft length, oldest first */
+	struct link active[SCHEDULER_PRIORITIES]
+			  [LIMIT_STEPS_MAX + 1]; /* lanes by draft length, in order of tags */
+	uint64_t now[SCHEDULER_PRIORITIES];      /* virtual time: the last leader's tag */
 	uint32_t depth[SCHEDULER_PRIORITIES];
 	uint32_t max_queue, max_rows;
 	uint32_t
@@ -41,9 +61,12 @@ struct scheduler_batch {
 
 void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t max_rows);
 
-/* Queues a draft of at most max_rows rows and LIMIT_STEPS_MAX steps. Returns 0, or -ENOBUFS when
- * the queue is full. */
-int scheduler_add(struct scheduler *scheduler, struct request *request);
+void scheduler_flow_init(struct scheduler_flow *flow);
+
+/* Queues a draft of at most max_rows rows and LIMIT_STEPS_MAX steps. `flow` must live until the
+ * draft has been taken. Returns 0, or -ENOBUFS when the queue is full. */
+int scheduler_add(
+	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request);
 
 /* Takes a queued request out. */
 void scheduler_remove(struct scheduler *scheduler, struct request *request);

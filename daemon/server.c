@@ -8,10 +8,17 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* libuv's threads, for loading models and making regions, with its stacks. */
+#define WORKERS            4
+#define WORKERS_TEXT       "4"
+#define WORKER_STACK_BYTES (8u << 20)
 
 uint64_t server_held_max(const struct server *server)
 {
@@ -85,7 +92,7 @@ static void close_handle(void *handle)
 
 /* Nobody is connected any more: closes what keeps the loop turning. What workers still do for
  * regions, it waits for. */
-static void stop(struct server *server)
+void server_stop(struct server *server)
 {
 	if (server->stopped)
 		return;
@@ -104,11 +111,19 @@ static void stop(struct server *server)
 		uv_stop(server->loop);
 }
 
+/* The launch of a client that is gone is waited for here, where signals are heard and the watchdog
+ * is fed, and not in the join. */
+static void stop_if_done(struct server *server)
+{
+	if (server->draining && !server->connection_count && !engine_busy(server->engine))
+		server_stop(server);
+}
+
 void server_connection_closed(struct server *server)
 {
 	server->connection_count--;
-	if (server->draining && !server->connection_count)
-		stop(server);
+	if (server->draining)
+		stop_if_done(server);
 	else
 		server_resume_accepting(server);
 }
@@ -124,9 +139,15 @@ static void drain_timeout(uv_timer_t *timer)
 {
 	struct server *server = timer->data;
 
-	log_warning("drain_timeout is over; %" PRIu32 " connections are closed with work in flight",
-		server->connection_count);
+	if (server->connection_count)
+		log_warning("drain_timeout is over; %" PRIu32
+			    " connections are closed with work in flight",
+			server->connection_count);
+	else
+		log_warning("drain_timeout is over with a launch under way");
+	server->exit_code = EXIT_FAILURE;
 	close_all(server, "drain_timeout is over");
+	server_stop(server);
 }
 
 void server_drain(struct server *server, const char *reason)
@@ -149,8 +170,7 @@ void server_drain(struct server *server, const char *reason)
 		next = link->next;
 		connection_drain(LINK_OWNER(link, struct connection, link), reason);
 	}
-	if (!server->connection_count)
-		stop(server);
+	stop_if_done(server);
 }
 
 static void on_stop_signal(uv_signal_t *handle, int number)
@@ -167,7 +187,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 		server->inflight);
 	server->exit_code = EXIT_FAILURE;
 	close_all(server, "stopped by a second signal");
-	stop(server);
+	server_stop(server);
 }
 
 static void on_hangup(uv_signal_t *handle, int number)
@@ -204,6 +224,7 @@ static void on_finished(uv_async_t *async)
 	if (report.lost)
 		lose_device(server, report.reason.text);
 	server_settle(server);
+	stop_if_done(server);
 }
 
 static void wake(void *user)
@@ -216,9 +237,9 @@ static void wake(void *user)
 static void on_watchdog(uv_timer_t *timer)
 {
 	struct server *server = timer->data;
-	uint64_t age_us = engine_launch_age_us(server->engine, clock_us());
+	uint64_t age_us = engine_overdue_us(server->engine, clock_us());
 
-	if (age_us <= LIMIT_LAUNCH_US)
+	if (!age_us)
 		notify_watchdog();
 	else
 		log_error("a launch has been running for %" PRIu64 " s; the watchdog is not fed",
@@ -246,14 +267,56 @@ static void no_work_done(uv_work_t *work, int status)
 	free(work);
 }
 
-/* libuv starts its worker threads with the first work and aborts if it can't: better now than under
- * a client. */
-static int start_workers(struct server *server)
+static void *wait_for_others(void *user)
 {
-	uv_work_t *work = malloc(sizeof(*work));
+	sem_wait(user);
+	return NULL;
+}
 
+/* Whether as many threads as libuv will start can be there at once. */
+static int try_threads(struct error_text *error)
+{
+	pthread_t threads[WORKERS];
+	pthread_attr_t attributes;
+	unsigned started = 0;
+	sem_t go;
+	int r = 0;
+
+	sem_init(&go, 0, 0);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
+	while (r == 0 && started < WORKERS) {
+		r = pthread_create(&threads[started], &attributes, wait_for_others, &go);
+		started += r == 0;
+	}
+	for (unsigned i = 0; i < started; i++)
+		sem_post(&go);
+	for (unsigned i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	pthread_attr_destroy(&attributes);
+	sem_destroy(&go);
+	if (r)
+		return error_text_set(error, r,
+			"%d worker threads can't be started: %s; raise RLIMIT_NPROC (ulimit -u, "
+			"TasksMax=) or the limit of memory",
+			WORKERS, strerror(r));
+	return 0;
+}
+
+/* libuv starts its worker threads with the first work and aborts if it can't. So it is tried
+ * before, and done now rather than under a client. */
+static int start_workers(struct server *server, struct error_text *error)
+{
+	uv_work_t *work;
+	int r;
+
+	r = try_threads(error);
+	if (r < 0)
+		return r;
+	work = malloc(sizeof(*work));
 	if (!work)
-		return -ENOMEM;
+		return error_text_set(error, ENOMEM, "out of memory for the worker threads");
+	setenv("UV_THREADPOOL_SIZE", WORKERS_TEXT, 1);
 	return uv_queue_work(server->loop, work, no_work, no_work_done);
 }
 
@@ -291,15 +354,14 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	};
 	uv_async_init(loop, &server->finished, on_finished);
 	server->finished.data = server;
-	r = engine_start(&options, model->head, server->generation, &server->engine, error);
+	r = start_workers(server, error);
+	if (r < 0)
+		markov_close(model->head);
+	else
+		r = engine_start(&options, model->head, server->generation, &server->engine, error);
 	model->head = NULL;
 	if (r < 0)
 		goto fail;
-	r = start_workers(server);
-	if (r < 0) {
-		error_text_set(error, ENOMEM, "out of memory for the worker threads");
-		goto fail;
-	}
 	uv_idle_init(loop, &server->more);
 	uv_timer_init(loop, &server->drain_timer);
 	uv_timer_init(loop, &server->watchdog);

@@ -61,11 +61,15 @@ struct server {
 int server_start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct model *model, struct error_text *error);
 
-/* Accepts on the listener from now on. */
+/* Makes the socket of a claimed listener and accepts on it from now on. On failure the listener
+ * stays the caller's. */
 int server_listen(struct server *server, struct listener *listener, struct error_text *error);
 
 void server_resume_accepting(struct server *server); /* a descriptor may be free again */
 void server_stop_accepting(struct server *server);   /* for good; removes the socket file */
+
+/* Has server_run() return as soon as the launch under way has ended. */
+void server_stop(struct server *server);
 
 /* Turns the loop until the daemon has stopped, frees everything, returns the exit status. */
 int server_run(struct server *server);

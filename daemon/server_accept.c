@@ -91,6 +91,9 @@ int server_listen(struct server *server, struct listener *listener, struct error
 {
 	int r;
 
+	r = listener_open(listener, server->config.socket_mode, error);
+	if (r < 0)
+		return r;
 	r = uv_poll_init(server->loop, &server->listen_poll, listener->fd);
 	if (r < 0)
 		return error_text_set(

@@ -12,10 +12,13 @@ Suite *scheduler_suite(void);
 #define MAX_QUEUE 16
 
 static struct scheduler scheduler;
+static struct scheduler_flow flow, other; /* "other" begins with nothing paid */
 
 static void setup(void)
 {
 	scheduler_init(&scheduler, MAX_QUEUE, MAX_ROWS);
+	scheduler_flow_init(&flow);
+	scheduler_flow_init(&other);
 }
 
 static struct request *make(uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
@@ -30,13 +33,19 @@ static struct request *make(uint32_t id, uint32_t steps, uint32_t rows, uint32_t
 	return request;
 }
 
-static struct request *add(uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
+static struct request *add_to(
+	struct scheduler_flow *to, uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
 {
 	struct request *request = make(id, steps, rows, priority);
 
-	ck_assert_int_eq(scheduler_add(&scheduler, request), 0);
+	ck_assert_int_eq(scheduler_add(&scheduler, to, request), 0);
 	ck_assert_int_eq(request->draft.state, REQUEST_QUEUED);
 	return request;
+}
+
+static struct request *add(uint32_t id, uint32_t steps, uint32_t rows, uint32_t priority)
+{
+	return add_to(&flow, id, steps, rows, priority);
 }
 
 /* "3 1 2": the ids of a list in order; frees them. */
@@ -281,9 +290,9 @@ START_TEST(the_queue_holds_max_queue_and_not_one_more)
 	for (uint32_t i = 0; i < MAX_QUEUE; i++)
 		add(i, 1 + i % LIMIT_STEPS_MAX, 1, i % 2);
 	ck_assert_uint_eq(scheduler_depth(&scheduler), MAX_QUEUE);
-	ck_assert_int_eq(scheduler_add(&scheduler, surplus), -ENOBUFS);
+	ck_assert_int_eq(scheduler_add(&scheduler, &flow, surplus), -ENOBUFS);
 	take(0);
-	ck_assert_int_eq(scheduler_add(&scheduler, surplus), 0);
+	ck_assert_int_eq(scheduler_add(&scheduler, &flow, surplus), 0);
 }
 END_TEST
 
@@ -302,6 +311,144 @@ START_TEST(take_all_empties_the_queue)
 	ck_assert_uint_eq(scheduler_depth(&scheduler), 0);
 	ids(&all);
 	ck_assert_str_eq(take(0), "");
+}
+END_TEST
+
+/* ---- several flows ---- */
+
+START_TEST(a_flood_delays_a_newcomer_by_the_launch_under_way_only)
+{
+	for (uint32_t id = 1; id <= 8; id++)
+		add(id, 4 + id % 3, 8, 0);
+	ck_assert_str_eq(take(0), "1"); /* under way when the other one comes */
+	add_to(&other, 100, 9, 1, 0);
+	ck_assert_str_eq(take(0), "100");
+	ck_assert_str_eq(take(0), "2");
+	/* and again, after a while */
+	ck_assert_str_eq(take(0), "3");
+	add_to(&other, 101, 4, 8, 0);
+	ck_assert_str_eq(take(0), "101");
+	ck_assert_str_eq(take(0), "4");
+}
+END_TEST
+
+/* Two that always have something waiting get the same of rows * steps, whatever the pieces. */
+START_TEST(floods_share_by_work)
+{
+	for (uint32_t id = 1; id <= 5; id++)
+		add(id, 8, 8, 0);
+	for (uint32_t id = 101; id <= 110; id++)
+		add_to(&other, id, 4, 8, 0);
+	ck_assert_str_eq(take(0), "1");
+	ck_assert_str_eq(take(0), "101");
+	ck_assert_str_eq(take(0), "102");
+	ck_assert_str_eq(take(0), "2"); /* both have paid 64 */
+	ck_assert_str_eq(take(0), "103");
+	ck_assert_str_eq(take(0), "104");
+	ck_assert_str_eq(take(0), "3");
+}
+END_TEST
+
+START_TEST(a_launch_is_filled_fairly)
+{
+	for (uint32_t id = 1; id <= 12; id++)
+		add(id, 4, 1, 0);
+	for (uint32_t id = 101; id <= 104; id++)
+		add_to(&other, id, 4, 1, 0);
+	ck_assert_str_eq(take(0), "1 101 2 102 3 103 4 104");
+	ck_assert_str_eq(take(0), "5 6 7 8 9 10 11 12");
+}
+END_TEST
+
+/* Who was away has saved nothing up. */
+START_TEST(a_flow_that_comes_back_begins_at_the_present)
+{
+	for (uint32_t id = 1; id <= 10; id++)
+		add(id, 8, 8, 0);
+	for (uint32_t id = 1; id <= 6; id++)
+		ck_assert_str_ne(take(0), "");
+	for (uint32_t id = 101; id <= 103; id++)
+		add_to(&other, id, 8, 8, 0);
+	ck_assert_str_eq(take(0), "101");
+	ck_assert_str_eq(take(0), "7");
+	ck_assert_str_eq(take(0), "102");
+	ck_assert_str_eq(take(0), "8");
+}
+END_TEST
+
+/* Free places in others' launches cost one full launch at most, not the future. */
+START_TEST(debts_are_bounded)
+{
+	const unsigned most = 1 + MAX_ROWS * LIMIT_STEPS_MAX / (8 * 8);
+	unsigned launches = 0;
+
+	for (uint32_t launch = 0; launch < 40; launch++) {
+		add_to(&other, 100, 1, 1, 0);
+		for (uint32_t id = 1; id <= 7; id++)
+			add(id, 1, 1, 0);
+		ck_assert_str_ne(take(0), "");
+	}
+	add(50, 2, 8, 0);
+	for (uint32_t id = 101; id <= 110; id++)
+		add_to(&other, id, 8, 8, 0);
+	while (strcmp(take(0), "50") != 0)
+		launches++;
+	ck_assert_uint_le(launches, most);
+}
+END_TEST
+
+START_TEST(priority_goes_before_fairness)
+{
+	add_to(&other, 1, 4, 8, 0);
+	add(2, 4, 8, 1);
+	add(3, 4, 8, 1);
+	ck_assert_str_eq(take(0), "2");
+	ck_assert_str_eq(take(0), "3");
+	ck_assert_str_eq(take(0), "1");
+}
+END_TEST
+
+START_TEST(nothing_is_paid_for_what_did_not_run)
+{
+	struct scheduler_batch batch;
+
+	for (uint32_t id = 1; id <= 4; id++)
+		add(id, 8, 8, 0)->draft.deadline_us = 5;
+	for (uint32_t id = 5; id <= 8; id++) {
+		struct request *request = add(id, 8, 8, 0);
+
+		scheduler_remove(&scheduler, request);
+		request_free(request);
+	}
+	scheduler_take(&scheduler, 5, &batch);
+	ck_assert(link_alone(&batch.requests));
+	ck_assert_str_eq(ids(&batch.expired), "1 2 3 4");
+	add(9, 8, 8, 0);
+	add_to(&other, 10, 8, 8, 0);
+	ck_assert_str_eq(take(6), "9");
+	ck_assert_str_eq(take(6), "10");
+}
+END_TEST
+
+/* As when a client dies: nothing of it waits, one of its requests runs. */
+START_TEST(a_flow_may_go_while_its_requests_run)
+{
+	struct scheduler_flow *brief = malloc(sizeof(*brief));
+	struct scheduler_batch batch;
+	struct request *request;
+
+	ck_assert_ptr_nonnull(brief);
+	scheduler_flow_init(brief);
+	add_to(brief, 1, 4, 8, 0);
+	request = add_to(brief, 2, 4, 8, 0);
+	add(3, 4, 8, 0);
+	scheduler_take(&scheduler, 0, &batch);
+	scheduler_remove(&scheduler, request);
+	request_free(request);
+	memset(brief, 0xff, sizeof(*brief));
+	free(brief);
+	ck_assert_str_eq(take(0), "3");
+	ck_assert_str_eq(ids(&batch.requests), "1");
 }
 END_TEST
 
@@ -329,6 +476,14 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, removed_requests_never_run);
 	tcase_add_test(tcase, the_queue_holds_max_queue_and_not_one_more);
 	tcase_add_test(tcase, take_all_empties_the_queue);
+	tcase_add_test(tcase, a_flood_delays_a_newcomer_by_the_launch_under_way_only);
+	tcase_add_test(tcase, floods_share_by_work);
+	tcase_add_test(tcase, a_launch_is_filled_fairly);
+	tcase_add_test(tcase, a_flow_that_comes_back_begins_at_the_present);
+	tcase_add_test(tcase, debts_are_bounded);
+	tcase_add_test(tcase, priority_goes_before_fairness);
+	tcase_add_test(tcase, nothing_is_paid_for_what_did_not_run);
+	tcase_add_test(tcase, a_flow_may_go_while_its_requests_run);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
