@@ -212,7 +212,7 @@ class SlowModel:
 
     def __init__(self, path, start):
         self.path = path
-        self.start = lambda *options: start("--max-rows", str(self.ROWS), *options, model=path)
+        self.start = lambda *options, **more: start("--max-rows", str(self.ROWS), *options, model=path, **more)
         self.regions = {}  # of connections
 
     def region(self, client):

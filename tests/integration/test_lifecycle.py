@@ -145,7 +145,7 @@ def test_drain_timeout_ends_the_waiting(slow_model):
         client.call("ping")
         daemon.process.send_signal(signal.SIGTERM)
         begin = time.monotonic()
-        daemon.wait()
+        assert daemon.wait() == 1
         assert time.monotonic() - begin < 5 * one + 1
     assert not daemon.socket.exists()
 

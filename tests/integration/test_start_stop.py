@@ -1,0 +1,125 @@
+"""Starts under odd circumstances, and ends at odd moments: nothing is left behind, nobody is cut short."""
+
+import os
+import resource
+import signal
+import time
+
+import pytest
+from conftest import SANITIZED, WRAPPER
+
+
+def leftovers(daemon):
+    return sorted(set(os.listdir(daemon.folder)) - {"log", "notify"})
+
+
+def test_closed_standard_descriptors(start):
+    """No socket or file may become descriptor 2, to which the log goes."""
+    daemon = start("--log-level", "debug", preexec=lambda: os.closerange(0, 3))
+    for fd in range(3):
+        assert os.readlink(daemon.proc(f"fd/{fd}")) == "/dev/null"
+    for _ in range(5):
+        with daemon.connect() as client:
+            client.call("ping")
+
+
+def test_sigterm_right_after_the_socket_is_there(start):
+    for _ in range(20):
+        daemon = start(wait=False)
+        while not daemon.socket.exists():
+            assert daemon.alive(), daemon.log
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.wait() == 0, daemon.log
+        assert leftovers(daemon) == []
+
+
+def test_sigterm_while_starting(start):
+    for delay in range(20):
+        daemon = start(wait=False)
+        lock = daemon.folder / "draftd.sock.lock"
+        while not lock.exists():
+            assert daemon.alive(), daemon.log
+        time.sleep(delay / 2000)  # somewhere in the start; any moment must do
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.wait() == 0, daemon.log
+        assert leftovers(daemon) == []
+
+
+def test_lock_file_of_another_program(start, folder):
+    lock = folder / "s.lock"
+    lock.write_text("precious")
+    daemon = start(socket=folder / "s", wait=False)
+    assert not daemon.told("READY=1")
+    assert daemon.wait() == 1 and str(lock) in daemon.log
+    assert lock.read_text() == "precious" and not (folder / "s").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user, whose limit does not count root's threads")
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="these programs need threads of their own")
+def test_too_few_threads(start, folder):
+    """Whatever number of threads the user may have, draftd serves, or exits 1 with a sentence; it never aborts."""
+    os.chmod(folder, 0o777)
+    served = 0
+    for threads in range(1, 9):
+        place = folder / f"limit{threads}"
+        place.mkdir()
+        os.chmod(place, 0o777)
+
+        def become_limited():
+            resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
+            os.setgroups([])
+            os.setgid(54321)
+            os.setuid(54321)
+
+        daemon = start("--threads", "2", socket=place / "s", preexec=become_limited, wait=False)
+        os.chmod(daemon.folder, 0o777)
+        os.chmod(daemon.folder / "notify", 0o777)
+        if daemon.told("READY=1"):
+            served += 1
+            daemon.process.send_signal(signal.SIGTERM)
+            assert daemon.wait() == 0
+        else:
+            assert daemon.wait() == 1, daemon.log
+            assert "thread" in daemon.log and "Resource temporarily unavailable" in daemon.log
+        assert os.listdir(place) == []
+    assert 0 < served < 8
+
+
+def launch_and_die(daemon, slow_model):
+    """A client whose draft is with the device, and which is gone."""
+
+    def wait_for(field, value):
+        while daemon.probe.call("stats")[0][field] != value:
+            pass
+
+    client = daemon.connect()
+    client.submit("draft", slow_model.params(client, rows=1024))
+    client.call("ping")
+    wait_for("queue_depth", 0)
+    client.close()
+    wait_for("connections", 1)
+
+
+def test_end_waits_for_the_launch_of_a_dead_client(slow_model):
+    """In the loop and not in a join: the service manager's watchdog is fed meanwhile."""
+    slow_model.ROWS = 1024
+    daemon = slow_model.start("--drain-timeout", "60s", env={"WATCHDOG_USEC": "20000"})
+    launch_and_die(daemon, slow_model)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.told("STOPPING=1")
+    for _ in range(3):
+        assert daemon.told("WATCHDOG=1")
+    assert daemon.wait() == 0, daemon.log
+    assert leftovers(daemon) == []
+
+
+def test_second_sigterm_during_the_launch_of_a_dead_client(slow_model):
+    slow_model.ROWS = 1024
+    daemon = slow_model.start("--drain-timeout", "60s")
+    launch_and_die(daemon, slow_model)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.told("STOPPING=1")
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == 1
+    assert "a second signal" in daemon.log
+    assert leftovers(daemon) == []
