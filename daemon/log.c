@@ -40,8 +40,8 @@ static atomic_int level = LOG_INFO;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t lost;       /* because the reader was not ready */
 static uint64_t suppressed; /* because there were too many about clients */
-static double tokens = LIMIT_LOG_LINES_BURST;
-static uint64_t filled_us;
+static double tokens;
+static uint64_t filled_us; /* 0: nothing was taken yet, the bucket is full */
 
 /* True if $JOURNAL_STREAM ("device:inode") names what stderr is: then systemd connected it, and
  * nobody redirected it since. */
@@ -61,6 +61,7 @@ void log_init(int new_level)
 	destination = stderr_is_journal()                                 ? TO_JOURNAL
 		      : getenv("INVOCATION_ID") && !isatty(STDERR_FILENO) ? TO_SYSTEMD
 									  : TO_PEOPLE;
+	lost = suppressed = filled_us = 0;
 	if (destination == TO_JOURNAL && journal_fd < 0)
 		journal_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	log_set_level(new_level);
@@ -215,11 +216,10 @@ static bool take_token(void)
 {
 	uint64_t now_us = clock_us();
 
-	if (filled_us) /* else it is the first one, and the bucket is full */
-		tokens += (double)(now_us - filled_us) * LIMIT_LOG_LINES_PER_S / 1e6;
-	filled_us = now_us;
-	if (tokens > LIMIT_LOG_LINES_BURST)
+	tokens += (double)(now_us - filled_us) * LIMIT_LOG_LINES_PER_S / 1e6;
+	if (!filled_us || tokens > LIMIT_LOG_LINES_BURST)
 		tokens = LIMIT_LOG_LINES_BURST;
+	filled_us = now_us;
 	if (tokens < 1)
 		return false;
 	tokens -= 1;
