@@ -1,4 +1,4 @@
-/* Which requests run next (DESIGN: "Scheduling"). Pure: no thread, no clock, no device; the engine
+/* Which requests run next. Pure: no thread, no clock, no device; the engine
  * guards it with its lock. It lists requests and never frees them.
  *
  * The rules. A launch has one draft length: the leader's. The leader is the next request of
