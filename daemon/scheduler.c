@@ -71,7 +71,7 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 	struct scheduler_lane *lane;
 	bool waits;
 
-	if (scheduler_depth(scheduler) >= scheduler->max_queue)
+	if (scheduler_depth(scheduler) >= scheduler->max_queue && flow->waiting > 0)
 		return -ENOBUFS;
 	draft->sequence = scheduler->next_sequence++;
 	draft->state = REQUEST_QUEUED;
@@ -80,6 +80,7 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 	waits = !link_alone(&lane->requests);
 	link_append(&lane->requests, &request->queue);
 	scheduler->depth[draft->priority]++;
+	flow->waiting++;
 	if (!waits) {
 		uint64_t now = scheduler->now[draft->priority];
 		uint64_t paid = flow->paid[draft->priority];
@@ -99,6 +100,7 @@ void scheduler_remove(struct scheduler *scheduler, struct request *request)
 	if (link_alone(&lane->requests))
 		link_remove(&lane->active);
 	scheduler->depth[draft->priority]--;
+	draft->flow->waiting--;
 	draft->state = REQUEST_IDLE;
 	draft->flow = NULL;
 }
@@ -210,12 +212,13 @@ void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct schedul
 
 void scheduler_take_all(struct scheduler *scheduler, struct link *to)
 {
-	struct link *link;
-
-	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++) {
+	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++)
 		for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++)
-			while ((link = link_pop(&scheduler->active[priority][steps])))
-				link_splice(to, &lane_of(link)->requests);
-		scheduler->depth[priority] = 0;
-	}
+			while (!link_alone(&scheduler->active[priority][steps])) {
+				struct link *first = scheduler->active[priority][steps].next;
+				struct request *request = first_of(lane_of(first));
+
+				scheduler_remove(scheduler, request);
+				link_append(to, &request->queue);
+			}
 }

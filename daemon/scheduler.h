@@ -38,6 +38,7 @@ struct scheduler_lane {
 struct scheduler_flow {
 	struct scheduler_lane lanes[SCHEDULER_PRIORITIES][LIMIT_STEPS_MAX + 1];
 	uint64_t paid[SCHEDULER_PRIORITIES]; /* virtual time up to which it has been served */
+	uint32_t waiting;                    /* its requests in the queue */
 };
 
 struct scheduler {
@@ -64,7 +65,8 @@ void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t ma
 void scheduler_flow_init(struct scheduler_flow *flow);
 
 /* Queues a draft of at most max_rows rows and LIMIT_STEPS_MAX steps. `flow` must live until the
- * draft has been taken. Returns 0, or -ENOBUFS when the queue is full. */
+ * draft has been taken. Returns 0, or -ENOBUFS when the queue is full; but a flow of which nothing
+ * waits may always add one, so that nobody is kept out by a queue that others have filled. */
 int scheduler_add(
 	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request);
 

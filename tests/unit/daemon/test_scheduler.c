@@ -296,6 +296,23 @@ START_TEST(the_queue_holds_max_queue_and_not_one_more)
 }
 END_TEST
 
+/* A queue that one flow has filled keeps nobody else out. */
+START_TEST(full_queue_has_a_place_for_a_newcomer)
+{
+	struct request *surplus = make(99, 2, 1, 0);
+
+	for (uint32_t id = 0; id < MAX_QUEUE; id++)
+		add(id, 1, MAX_ROWS, 0);
+	add_to(&other, 50, 2, 1, 0);
+	ck_assert_int_eq(scheduler_add(&scheduler, &other, surplus), -ENOBUFS);
+	ck_assert_str_eq(take(0), "0");
+	ck_assert_str_eq(take(0), "50");
+	ck_assert_int_eq(scheduler_add(&scheduler, &flow, surplus), 0);
+	ck_assert_uint_eq(flow.waiting, MAX_QUEUE);
+	ck_assert_uint_eq(other.waiting, 0);
+}
+END_TEST
+
 START_TEST(take_all_empties_the_queue)
 {
 	struct link all;
@@ -475,6 +492,7 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, an_expired_one_takes_no_place);
 	tcase_add_test(tcase, removed_requests_never_run);
 	tcase_add_test(tcase, the_queue_holds_max_queue_and_not_one_more);
+	tcase_add_test(tcase, full_queue_has_a_place_for_a_newcomer);
 	tcase_add_test(tcase, take_all_empties_the_queue);
 	tcase_add_test(tcase, a_flood_delays_a_newcomer_by_the_launch_under_way_only);
 	tcase_add_test(tcase, floods_share_by_work);
