@@ -143,7 +143,9 @@ class Daemon:
         return self.process.wait(PATIENCE_S)
 
     def stop(self):
-        """An orderly end: exit 0, and the socket file is gone."""
+        """An orderly end: exit 0, and the socket file is gone. (A client that stayed would be lingered for.)"""
+        if self.base:
+            self.probe.close()
         self.process.send_signal(signal.SIGTERM)
         assert self.wait() == 0, self.log
         assert not self.socket.exists()
