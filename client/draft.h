@@ -142,7 +142,8 @@ enum draft_memory {
 };
 
 /* Shared memory of at least `bytes` that draftd owns, mapped here; zeroed. Lives until
- * draft_region_close() or draft_close(). No process can shrink it, so that reading it never faults.
+ * draft_region_close() or draft_close(). No process can shrink it, so that reading it never faults;
+ * but once the connection is lost draftd takes the pages back, and it reads as zeros.
  * -DRAFT_E_TOO_LARGE, -DRAFT_E_RESOURCE_EXHAUSTED: draftd's limits. DRAFT_DEVICE is -ENOTSUP where
  * draftd would give it and this library cannot map it. */
 int draft_region_open(
