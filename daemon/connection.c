@@ -1,12 +1,12 @@
 #include "connection.h"
 
 #include "gateway.h"
+#include "poll_now.h"
 #include "region.h"
 #include "server.h"
 
 #include <errno.h>
 #include <malloc.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -227,11 +227,10 @@ static bool reads_too_little(const struct connection *connection)
 /* While the daemon drains: whether all that the client has sent is handled and answered. */
 static bool has_caught_up(const struct connection *connection)
 {
-	struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
-
 	return !connection->pending && !connection->outbox.bytes &&
 	       link_alone(&connection->ready) &&
-	       connection->reader.end == connection->reader.start && poll(&poll_fd, 1, 0) == 0;
+	       connection->reader.end == connection->reader.start &&
+	       !poll_now(connection->fd, POLLIN);
 }
 
 static void linger_timeout(uv_timer_t *timer)

@@ -3,10 +3,10 @@
 #include "connection.h"
 
 #include "gateway.h"
+#include "poll_now.h"
 #include "server.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -28,16 +28,9 @@ static void charge_reader(struct connection *connection)
 	}
 }
 
-static bool hung_up(int fd)
-{
-	struct pollfd poll_fd = {.fd = fd};
-
-	return poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & (POLLHUP | POLLERR));
-}
-
 static void end_of_stream(struct connection *connection)
 {
-	if (hung_up(connection->fd)) {
+	if (poll_now(connection->fd, 0) & (POLLHUP | POLLERR)) {
 		connection_close(connection, LOG_INFO, "the client is gone");
 		return;
 	}

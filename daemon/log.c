@@ -5,10 +5,10 @@
 
 #include "clock.h"
 #include "limits.h"
+#include "poll_now.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -164,15 +164,6 @@ static int send_to_journal(int priority, const char *text, const struct field *f
 	return 0;
 }
 
-/* Whether stderr takes a line now; a pipe that does takes it whole. What can't be polled is left to
- * write(2) to refuse. */
-static bool stderr_takes_a_line(void)
-{
-	struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-	return poll(&at, 1, 0) != 0;
-}
-
 static bool write_line(int priority, const char *text, const struct field *fields, size_t count)
 {
 	static const char *const words[] = {
@@ -180,7 +171,9 @@ static bool write_line(int priority, const char *text, const struct field *field
 	char line[LINE_BYTES + 512];
 	size_t used = 0;
 
-	if (!stderr_takes_a_line())
+	/* A pipe that takes anything takes a line whole; what can't be polled is left to write(2).
+	 */
+	if (!poll_now(STDERR_FILENO, POLLOUT))
 		return false;
 	/* A journal that can't be reached leaves systemd's pipe: the same prefix. */
 	if (destination == TO_PEOPLE)
