@@ -2,13 +2,18 @@
  * draftd, beside a bare echo of the same number of bytes between two processes over the same kind
  * of socket, all in one run.
  *
+ * Waking a process costs little on the processor that one is on, and much on another one that
+ * idles; so the two servers are put in the same place, first beside the client, then away from it.
+ *
  * Of a draft the device's own time (what the launch took, as the daemon measured it) is taken off.
  * Each figure is the median over RUNS runs of the median of CALLS round trips; runs of the three
  * kinds alternate, so that a busy machine disturbs all alike. */
 #include "client/draft.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +35,19 @@ static char folder[] = "/tmp/draftd-bench.XXXXXX";
 static pid_t children[2];
 static unsigned child_count;
 
+static void stop_servers(void)
+{
+	while (child_count > 0) {
+		kill(children[--child_count], SIGTERM);
+		waitpid(children[child_count], NULL, 0);
+	}
+}
+
 static void clean_up(void)
 {
 	char command[sizeof(folder) + 16];
 
-	for (unsigned i = 0; i < child_count; i++) {
-		kill(children[i], SIGTERM);
-		waitpid(children[i], NULL, 0);
-	}
+	stop_servers();
 	snprintf(command, sizeof(command), "rm -rf %s", folder);
 	if (system(command) != 0)
 		fprintf(stderr, "%s was not removed\n", folder);
@@ -73,6 +83,24 @@ static double median(double *values, size_t count)
 {
 	qsort(values, count, sizeof(*values), compare);
 	return values[count / 2];
+}
+
+/* The calling process, and what it will fork, onto processor number `index` of those it may use.
+ * Returns false if there are not so many. */
+static bool move_to(const cpu_set_t *usable, int index)
+{
+	cpu_set_t one;
+
+	for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, usable) || index-- > 0)
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (sched_setaffinity(0, sizeof(one), &one) < 0)
+			give_up("no way onto processor %zu", cpu);
+		return true;
+	}
+	return false;
 }
 
 /* ---- the bare echo ---- */
@@ -131,7 +159,7 @@ static void start_daemon(const char *socket_path)
 	snprintf(model, sizeof(model), "%s/tiny.safetensors", folder);
 	snprintf(program, sizeof(program), "%s/draftd", build_folder());
 	snprintf(command, sizeof(command),
-		"%s/draftctl model make --vocab %d --rank 16 --seed 1 %s >/dev/null",
+		"%s/draftctl model make --force --vocab %d --rank 16 --seed 1 %s >/dev/null",
 		build_folder(), VOCAB, model);
 	if (system(command) != 0)
 		give_up("draftctl made no model");
@@ -205,7 +233,13 @@ static void print_machine(void)
 		sysconf(_SC_NPROCESSORS_ONLN), system.release, date, build_folder());
 }
 
-int main(void)
+static void print_row(const char *what, double us, double echo_us, const char *target)
+{
+	printf("  %-42s %8.2f %9.2f %8s\n", what, us, us / echo_us, target);
+}
+
+/* Servers on this processor of the usable ones, the client on the first. */
+static void measure(const cpu_set_t *usable, int server_index, const char *where)
 {
 	static double calls[CALLS], echo[RUNS], ping[RUNS], drafted[RUNS];
 	static const uint32_t anchors[] = {1};
@@ -223,15 +257,14 @@ int main(void)
 		.temperatures = temperatures,
 	};
 	struct draft *draft;
-	double echo_us, ping_us, draft_us;
+	double echo_us;
 	int fd;
 
-	if (!mkdtemp(folder))
-		give_up("no temporary folder");
-	atexit(clean_up);
 	snprintf(socket_path, sizeof(socket_path), "%s/draftd.sock", folder);
+	move_to(usable, server_index);
 	fd = start_echo();
 	start_daemon(socket_path);
+	move_to(usable, 0);
 	if (draft_connect(&options, &draft, error, sizeof(error)) < 0)
 		give_up("%s", error);
 	if (draft_region_open(
@@ -250,18 +283,28 @@ int main(void)
 		drafted[run < 0 ? 0 : run] = median(calls, CALLS);
 	}
 	echo_us = median(echo, RUNS);
-	ping_us = median(ping, RUNS);
-	draft_us = median(drafted, RUNS);
-
-	print_machine();
-	printf("p50 of %d round trips, median of %d runs\n\n", CALLS, RUNS);
-	printf("  %-44s %8s %9s %8s\n", "", "us", "to echo", "target");
-	printf("  %-44s %8.2f %9s %8s\n", "bare echo of 17 bytes, two processes", echo_us, "1.00",
-		"");
-	printf("  %-44s %8.2f %9.2f %8s\n", "ping through libdraft and draftd", ping_us,
-		ping_us / echo_us, "<= 2");
-	printf("  %-44s %8.2f %9.2f %8s\n", "1-row draft, V=512 K=4, less device time", draft_us,
-		draft_us / echo_us, "< 3");
+	printf("\n  %-42s %8s %9s %8s\n", where, "us", "to echo", "target");
+	print_row("bare echo of 17 bytes, two processes", echo_us, echo_us, "");
+	print_row("ping through libdraft and draftd", median(ping, RUNS), echo_us, "<= 2");
+	print_row(
+		"1-row draft, V=512 K=4, less device time", median(drafted, RUNS), echo_us, "< 3");
 	draft_close(draft);
+	close(fd);
+	stop_servers();
+	unlink(strcat(strcpy(error, folder), "/notify"));
+}
+
+int main(void)
+{
+	cpu_set_t usable;
+
+	if (sched_getaffinity(0, sizeof(usable), &usable) < 0 || !mkdtemp(folder))
+		give_up("no processors, or no temporary folder");
+	atexit(clean_up);
+	print_machine();
+	printf("p50 of %d round trips, median of %d runs\n", CALLS, RUNS);
+	measure(&usable, 0, "all on one processor");
+	if (CPU_COUNT(&usable) > 1)
+		measure(&usable, 1, "servers on another processor");
 	return EXIT_SUCCESS;
 }
