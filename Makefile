@@ -20,7 +20,7 @@ RUNS ?= 2000000
 # Where nvcc lives, and 0 for a draftd without the CUDA backend: as where there is no nvcc, and under sanitizers, which have
 # nothing to see in it.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
-CUDA ?= $(if $(SANITIZE),0,$(if $(CUDA_HOME),1,0))
+CUDA ?= $(if $(SANITIZE),0,$(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0))
 # a Python with PyTorch and Triton, for bench-gpu
 GPU_PYTHON ?= python3
 
