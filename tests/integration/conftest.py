@@ -40,12 +40,14 @@ def pytest_configure(config):
 class Daemon:
     """A draftd process. `options` go to its command line; without `socket`, the socket lies in `folder`."""
 
-    def __init__(self, folder, *options, model=MODEL, socket=None, command=(), env={}, preexec=None):
+    def __init__(
+        self, folder, *options, program=BUILD / "draftd", model=MODEL, socket=None, command=(), env={}, preexec=None
+    ):
         self.folder = pathlib.Path(folder)
         self.socket = pathlib.Path(socket or self.folder / "draftd.sock")
         self.log_path = self.folder / "log"
         self.manager = self.notify_socket()
-        arguments = [*command, *WRAPPER, BUILD / "draftd", "--backend", "cpu", "--threads", "1"]
+        arguments = [*command, *WRAPPER, program, "--backend", "cpu", "--threads", "1"]
         if model:
             arguments += ["--model", model]
         if not command:

@@ -2,11 +2,12 @@
 
 import os
 import resource
+import shutil
 import signal
 import time
 
 import pytest
-from conftest import SANITIZED, WRAPPER
+from conftest import BUILD, MODEL, SANITIZED, WRAPPER
 
 
 def leftovers(daemon):
@@ -59,6 +60,8 @@ def test_lock_file_of_another_program(start, folder):
 def test_too_few_threads(start, folder):
     """Whatever number of threads the user may have, draftd serves, or exits 1 with a sentence; it never aborts."""
     os.chmod(folder, 0o777)
+    # copies: the other user may not see where this checkout lies
+    program, model = shutil.copy(BUILD / "draftd", folder), shutil.copyfile(MODEL, folder / "model.safetensors")
     served = 0
     for threads in range(1, 9):
         place = folder / f"limit{threads}"
@@ -71,7 +74,9 @@ def test_too_few_threads(start, folder):
             os.setgid(54321)
             os.setuid(54321)
 
-        daemon = start("--threads", "2", socket=place / "s", preexec=become_limited, wait=False)
+        daemon = start(
+            "--threads", "2", program=program, model=model, socket=place / "s", preexec=become_limited, wait=False
+        )
         os.chmod(daemon.folder, 0o777)
         os.chmod(daemon.folder / "notify", 0o777)
         if daemon.told("READY=1"):
