@@ -84,6 +84,17 @@ static int find_region(const struct connection *connection, const char *what,
 	return 0;
 }
 
+/* Of a checked place. Pins the region for as long as the request looks into it. */
+static struct placement place_in_region(struct region *region, const struct bulk *bulk)
+{
+	region_pin(region);
+	return (struct placement){
+		.at = region->memory + bulk->offset,
+		.row_stride = bulk->row_stride,
+		.step_stride = bulk->step_stride,
+	};
+}
+
 /* Base in the frame: a short one was copied behind the columns, a long one stays where it arrived,
  * moved by one byte if it lies at an odd address. */
 static int place_inline_base(struct connection *connection, const struct draft_call *wire,
@@ -131,13 +142,8 @@ static int place_base(struct connection *connection, const struct draft_call *wi
 		"base", &wire->base, wire->rows - 1, wire->steps, vocab, region->bytes, fault);
 	if (r < 0)
 		return r;
-	draft->base = (struct placement){
-		.at = region->memory + wire->base.offset,
-		.row_stride = wire->base.row_stride,
-		.step_stride = wire->base.step_stride,
-	};
+	draft->base = place_in_region(region, &wire->base);
 	draft->base_region = region;
-	region_pin(region);
 	return 0;
 }
 
@@ -190,14 +196,9 @@ static int place_logits(struct connection *connection, const struct draft_call *
 		region->bytes, fault);
 	if (r < 0)
 		return r;
-	draft->logits = (struct placement){
-		.at = region->memory + wire->logits.offset,
-		.row_stride = wire->logits.row_stride,
-		.step_stride = wire->logits.step_stride,
-	};
+	draft->logits = place_in_region(region, &wire->logits);
 	draft->logits_by_slot = true;
 	draft->logits_region = region;
-	region_pin(region);
 	return 0;
 }
 
