@@ -107,7 +107,7 @@ $(BUILD)/obj/kernels/cpu/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mav
 $(BUILD)/obj/kernels/cpu/%.o: OPT := $(if $(SANITIZE),-O2,-O3)
 # The CUDA runtime is linked statically and finds the driver at run time: the program starts without one.
 $(BUILD)/obj/kernels/cuda/%.o $(BUILD)/obj/tests/gpu/%.o: INCLUDE := -isystem $(CUDA_HOME)/include
-NVCC_FLAGS := -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a \
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a \
               -Xcompiler -fPIE,-fno-threadsafe-statics,-fno-exceptions
 # libdraft's objects go into a shared library.
 $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC

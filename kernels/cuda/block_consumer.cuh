@@ -134,18 +134,19 @@ template <int N> struct consumer {
 		const float (&sum)[N / 8][4], int slot, uint32_t (&logits)[N / 8][2]) const
 	{
 		const uint32_t tile = mover.base_address + slot * shape::base_bytes;
+		uint32_t base[N / 8][2];
+#pragma unroll
+		for (int r = 0; r < N / 8; r++) // all under way before the first is needed
+			load_transposed(matrix_address(tile, r), base[r][0], base[r][1]);
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
-			const uint32_t address = matrix_address(tile, r);
-			uint32_t base[2];
-			load_transposed(address, base[0], base[1]);
 #pragma unroll
 			for (int z = 0; z < 2; z++) {
 				const __nv_bfloat162 bias =
 					__floats2bfloat162_rn(sum[r][2 * z], sum[r][2 * z + 1]);
-				logits[r][z] = add_bf16x2(base[z], *(const uint32_t *)&bias);
+				logits[r][z] = add_bf16x2(base[r][z], *(const uint32_t *)&bias);
 			}
-			store_transposed(address, logits[r][0], logits[r][1]);
+			store_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
 		}
 		__syncwarp();
 		if (head.multiplier == 1.0f && head.soft_cap == 0.0f)
@@ -162,64 +163,86 @@ template <int N> struct consumer {
 		return bits_float(y ? logits[z] & 0xFFFF0000u : logits[z] << 16);
 	}
 
+	// The maxima over the eight threads that share t of this thread's values for its 2 * N / 8
+	// rows 8r + 2t + y. Each exchange halves the rows that a thread keeps, so that at the end
+	// the threads have different rows: `row` is that of the first one kept, of N / 32 (at least
+	// one) in a row.
+	DEVICE void reduce_scattered(float (&most)[N / 4], int &row) const
+	{
+		row = 2 * (lane & 3);
+#pragma unroll
+		for (int other = 16, kept = N / 4; other >= 4; other >>= 1) {
+			if (kept == 1) {
+				most[0] = fmaxf(most[0], __shfl_xor_sync(~0u, most[0], other));
+				continue;
+			}
+			const bool upper = lane & other;
+			kept /= 2;
+#pragma unroll
+			for (int i = 0; i < kept; i++) {
+				const float given = upper ? most[i] : most[i + kept];
+				const float mine = upper ? most[i + kept] : most[i];
+				most[i] = fmaxf(mine, __shfl_xor_sync(~0u, given, other));
+			}
+			if (upper)
+				row += kept == 1 ? 1 : kept / 2 * 8;
+		}
+	}
+
 	// From a step's first tile: values that the rows surely reach, so that few candidates are
 	// queued.
 	DEVICE void find_lower_bounds(
 		const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
 	{
 		const int t = lane & 3;
+		float most[N / 4];
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
-			float most[2];
 #pragma unroll
 			for (int y = 0; y < 2; y++) {
-				const row_test test = state.test[r * 8 + 2 * t + y];
-				most[y] = fmaxf(
-					surely_reached(logit_of(logits[r], 0, y), test, ids[0]),
-					surely_reached(logit_of(logits[r], 1, y), test, ids[1]));
+				const row_test &test = state.test[r * 8 + 2 * t + y];
+				const float low = logit_of(logits[r], 0, y),
+					    high = logit_of(logits[r], 1, y);
+				most[2 * r + y] = fmaxf(surely_reached(low, test, ids[0]),
+					surely_reached(high, test, ids[1]));
 			}
+		}
+		int row;
+		reduce_scattered(most, row);
 #pragma unroll
-			for (int other = 4; other < 32; other <<= 1) {
-				most[0] = fmaxf(most[0], __shfl_xor_sync(~0u, most[0], other));
-				most[1] = fmaxf(most[1], __shfl_xor_sync(~0u, most[1], other));
-			}
-			if (lane < 4) {
-				atomicMax(&state.lower[r * 8 + 2 * lane], order_of(most[0]));
-				atomicMax(&state.lower[r * 8 + 2 * lane + 1], order_of(most[1]));
-			}
-		}
+		for (int i = 0; i < (N > 32 ? 2 : 1); i++)
+			atomicMax(&state.lower[row + i], order_of(most[i]));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
-		for (int row = threadIdx.x % WARPGROUP; row < rows; row += WARPGROUP) {
-			const float bound = bound_of_scaled(order_value(state.lower[row]));
-			if (bound < state.test[row].bound)
-				state.test[row].bound = bound;
-		}
+		for (int i = threadIdx.x % WARPGROUP; i < rows; i += WARPGROUP)
+			state.test[i].tighten(bound_of_scaled(order_value(state.lower[i])));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
 	}
 
-	// Which of the thread's values may win: bit 4r + 2z + y.
+	// Which of the thread's values may win: bit 4r + 2z + y. Few do, so a branch for several at
+	// once skips the bits.
 	DEVICE uint32_t passing(const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
 	{
+		constexpr int together = N == 8 ? 1 : 2;
 		const int t = lane & 3;
 		uint32_t pass = 0;
 #pragma unroll
-		for (int r = 0; r < N / 8; r++) {
-			const row_test test[2] = {
-				state.test[r * 8 + 2 * t], state.test[r * 8 + 2 * t + 1]};
-			float reach[4], least[4];
+		for (int first = 0; first < N / 8; first += together) {
+			float reach[together * 4], least[together * 4];
+			bool any = false;
 #pragma unroll
-			for (int x = 0; x < 4; x++) {
-				const int z = x >> 1, y = x & 1;
-				reach[x] = reach_128(fma_ftz(
-					logit_of(logits[r], z, y), test[y].scale, test[y].bound));
-				least[x] = least_uniform_128(hash_upper(test[y].hash, ids[z]));
+			for (int x = 0; x < together * 4; x++) {
+				const int r = first + x / 4, z = x >> 1 & 1, y = x & 1;
+				const row_test test = state.test[r * 8 + 2 * t + y];
+				reach[x] = reach_128(
+					fma_ftz(logit_of(logits[r], z, y), test.scale, test.bound));
+				least[x] = least_uniform_128(hash_upper(test.hash, ids[z]));
+				any = any || !(least[x] > reach[x]);
 			}
-			if (!(least[0] > reach[0]) || !(least[1] > reach[1]) ||
-				!(least[2] > reach[2]) || !(least[3] > reach[3])) {
+			if (any) {
 #pragma unroll
-				for (int x = 0; x < 4; x++)
+				for (int x = 0; x < together * 4; x++)
 					if (!(least[x] > reach[x]))
-						pass |= 1u << (r * 4 + x);
+						pass |= 1u << (first * 4 + x);
 			}
 		}
 		return pass;

@@ -93,6 +93,7 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state,
 	const int lane = threadIdx.x % 32;
 	const bool watches = threadIdx.x / 32 == shape::consumers / 32 + 1;
 	candidate_queue &queue = state.queue;
+	hint_word seen[(N + 31) / 32] = {};
 	named_barrier(BARRIER_WITH_EVALUATORS, everybody);
 	for (int step = 0; step < steps; step++) {
 		const uint32_t before = step * shape::warpgroups * 4,
@@ -126,11 +127,17 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state,
 			if (finished == after)
 				break;
 			if (watches) {
-				for (int row = lane; row < rows; row += 32) {
+#pragma unroll
+				for (int i = 0; i < (N + 31) / 32; i++) {
+					const int row = lane + 32 * i;
+					if (row >= rows)
+						continue;
 					const hint_word hint =
 						*(volatile hint_word *)&anywhere[step][row];
-					if (hint_is_of(hint, first_number + step))
+					if (hint != seen[i] &&
+						hint_is_of(hint, first_number + step))
 						state.sharpen(row, hint_value(hint));
+					seen[i] = hint;
 				}
 			}
 			if (finished == before) // everybody is in the middle of the step: no hurry

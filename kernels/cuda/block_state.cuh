@@ -89,12 +89,9 @@ template <int N> struct block_state {
 		sharpen(row, value);
 	}
 
-	// Raced for by several warps: whichever bound stays is a true one.
 	DEVICE void sharpen(int row, float value)
 	{
-		const float bound = bound_of(value, test[row].unit);
-		if (!(bound >= *(volatile float *)&test[row].bound))
-			*(volatile float *)&test[row].bound = bound;
+		test[row].tighten(bound_of(value, test[row].unit));
 	}
 };
 
