@@ -163,30 +163,32 @@ template <int N> struct consumer {
 		return bits_float(y ? logits[z] & 0xFFFF0000u : logits[z] << 16);
 	}
 
-	// The maxima over the eight threads that share t of this thread's values for its 2 * N / 8
-	// rows 8r + 2t + y. Each exchange halves the rows that a thread keeps, so that at the end
-	// the threads have different rows: `row` is that of the first one kept, of N / 32 (at least
-	// one) in a row.
-	DEVICE void reduce_scattered(float (&most)[N / 4], int &row) const
+	// One exchange of the reduction below, between threads whose lanes differ in bit `other`:
+	// of `count` values each thread keeps half, or its one. True if it kept the upper half.
+	template <int count> DEVICE bool exchange_halves(float *most, int other) const
 	{
-		row = 2 * (lane & 3);
+		constexpr int kept = count > 1 ? count / 2 : 1;
+		const bool upper = count > 1 && (lane & other);
 #pragma unroll
-		for (int other = 16, kept = N / 4; other >= 4; other >>= 1) {
-			if (kept == 1) {
-				most[0] = fmaxf(most[0], __shfl_xor_sync(~0u, most[0], other));
-				continue;
-			}
-			const bool upper = lane & other;
-			kept /= 2;
-#pragma unroll
-			for (int i = 0; i < kept; i++) {
-				const float given = upper ? most[i] : most[i + kept];
-				const float mine = upper ? most[i + kept] : most[i];
-				most[i] = fmaxf(mine, __shfl_xor_sync(~0u, given, other));
-			}
-			if (upper)
-				row += kept == 1 ? 1 : kept / 2 * 8;
+		for (int i = 0; i < kept; i++) {
+			const float mine = upper ? most[i + count - kept] : most[i];
+			const float given = upper ? most[i] : most[i + count - kept];
+			most[i] = fmaxf(mine, __shfl_xor_sync(~0u, given, other));
 		}
+		return upper;
+	}
+
+	// The maxima over the eight threads that share t of this thread's values for rows 8r + 2t +
+	// y, which lie at 2r + y. At the end each thread has those of N / 32 rows, at least one, of
+	// which the first is returned.
+	DEVICE int reduce_rows(float (&most)[N / 4]) const
+	{
+		constexpr int second = N / 8 > 1 ? N / 8 : 1, third = N / 16 > 1 ? N / 16 : 1;
+		int at = 0;
+		at += exchange_halves<N / 4>(most, 16) ? N / 8 : 0;
+		at += exchange_halves<second>(most, 8) ? second / 2 : 0;
+		at += exchange_halves<third>(most, 4) ? third / 2 : 0;
+		return at / 2 * 8 + 2 * (lane & 3) + at % 2;
 	}
 
 	// From a step's first tile: values that the rows surely reach, so that few candidates are
@@ -207,8 +209,7 @@ template <int N> struct consumer {
 					surely_reached(high, test, ids[1]));
 			}
 		}
-		int row;
-		reduce_scattered(most, row);
+		const int row = reduce_rows(most);
 #pragma unroll
 		for (int i = 0; i < (N > 32 ? 2 : 1); i++)
 			atomicMax(&state.lower[row + i], order_of(most[i]));
