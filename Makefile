@@ -115,6 +115,8 @@ $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) $(ALL_CFLAGS) $(INCLUDE) $(ISA) $(PIC) -c -o $@ $<
+# The block kernel is made of instructions that only 9.0 has; the plain one runs on 10.x, too.
+$(BUILD)/obj/kernels/cuda/plain_kernel.cu.o: NVCC_FLAGS += -gencode=arch=compute_100,code=sm_100
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call quiet,NVCC)$(CUDA_HOME)/bin/nvcc $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<

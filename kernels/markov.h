@@ -27,7 +27,9 @@ enum markov_backend {
 enum markov_cuda_form {
 	MARKOV_CUDA_AUTO,  /* a launch a block where the GPU can run it */
 	MARKOV_CUDA_BLOCK, /* one launch for all steps, which takes all multiprocessors */
-	MARKOV_CUDA_STEP,  /* one launch a step: slower, but it shares the GPU */
+	MARKOV_CUDA_STEP,  /* one launch a step: slower, but it needs no more than is free */
+	MARKOV_CUDA_PLAIN, /* one launch a step, every value in full: the check on the others, and
+			      for GPUs that can't run them */
 };
 enum markov_cuda_wait {
 	MARKOV_CUDA_SPIN,  /* look at the GPU again and again: soonest, one core busy meanwhile */

@@ -105,6 +105,8 @@ static int allocate(struct cuda_head *head, struct error_text *error)
 	return r;
 }
 
+static const char *const form_names[] = {"auto", "block", "step", "plain"};
+
 static void describe(
 	struct cuda_head *head, const struct checkpoint *checkpoint, const char *why_not)
 {
@@ -123,9 +125,8 @@ static void describe(
 	f->device_count = 1;
 	f->devices[0] = head->device.facts;
 	f->table_bytes = head->tables.bytes;
-	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s, %llu KiB of graphs",
-		head->device.facts.name,
-		head->form == MARKOV_CUDA_BLOCK ? "one launch a block" : "one launch a step",
+	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s form, %llu KiB of graphs",
+		head->device.facts.name, form_names[head->form],
 		(unsigned long long)head->graphs.bytes >> 10);
 	if (why_not) {
 		const size_t used = strlen(f->choice);
@@ -184,9 +185,11 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		return r;
 	head->form = head->options.form;
 	if (head->form == MARKOV_CUDA_AUTO)
-		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_STEP;
-	if (head->form == MARKOV_CUDA_BLOCK && !launcher->has_block)
-		return error_text_set(error, ENOTSUP, "the block form can't run here: %s", why_not);
+		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_PLAIN;
+	if (head->form != MARKOV_CUDA_PLAIN && !launcher->has_block)
+		return error_text_set(error, ENOTSUP,
+			"the %s form can't run here: %s; form = plain can", form_names[head->form],
+			why_not);
 	staging_init(&head->staging, head->options.memory);
 	head->sequence = SEQUENCE_FIRST;
 	r = graph_table_build(&head->graphs, launcher, head->form, head->stream,
@@ -322,7 +325,7 @@ int cuda_head_launch(
 	if (head->replayable)
 		r = launch_graph(head, error);
 	else
-		r = launcher_enqueue_steps(
+		r = launcher_enqueue_plain(
 			launcher, batch->rows, batch->steps, head->stream, error);
 	if (!r)
 		r = staging_collect(

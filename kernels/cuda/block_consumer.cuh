@@ -13,8 +13,8 @@ template <int N> struct consumer {
 	const block_layout<N> &shared;
 	block_state<N> &state;
 	hint_word (*anywhere)[EXCHANGE_ROWS_MAX];
-	const int rows, steps;
-	const uint64_t first_number; // of step 0's packets
+	const block_batch<N> &batch;
+	const int rows;
 	const int parts;
 	const int group, warp, lane; // warp of the group
 	const uint64_t evict_normal = policy_evict_normal();
@@ -25,13 +25,12 @@ template <int N> struct consumer {
 	uint32_t parity = 0;
 
 	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s,
-		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX], int row_count,
-		int step_count, uint64_t number)
-	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a),
-	      rows(row_count), steps(step_count), first_number(number),
-	      parts(stages_a_tile(h.rank, shape::stage_chunks)),
+		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX],
+		const block_batch<N> &b)
+	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a), batch(b),
+	      rows(b.rows), parts(stages_a_tile(h.rank, shape::stage_chunks)),
 	      group(uniform(threadIdx.x / WARPGROUP)), warp(uniform(threadIdx.x / 32 % 4)),
-	      lane(threadIdx.x % 32), mover{h, s, *l.state, row_count, step_count, warp, lane,
+	      lane(threadIdx.x % 32), mover{h, s, *l.state, b.rows, b.end, warp, lane,
 					      shared_address(l.base) +
 						      group * shape::base_depth * shape::base_bytes,
 					      l.base +
@@ -41,7 +40,7 @@ template <int N> struct consumer {
 
 	DEVICE void settle(cursor &at) const
 	{
-		while (at.item >= schedule.items && at.step < steps) {
+		while (at.item >= schedule.items && at.step < batch.end) {
 			at.item -= schedule.items;
 			at.step++;
 		}
@@ -107,8 +106,9 @@ template <int N> struct consumer {
 					part, sum);
 			return;
 		}
-		const int first =
-			(at.step * schedule.streamed + schedule.stream_place(at.item)) * parts;
+		const int first = ((at.step - batch.begin) * schedule.streamed +
+					  schedule.stream_place(at.item)) *
+				  parts;
 		for (int part = 0; part < parts; part++) {
 			move_in_ring(first + part);
 			barrier_wait(shared_address(&state.full[stage]), parity);
@@ -257,7 +257,8 @@ template <int N> struct consumer {
 		if (quotient == -INFINITY)
 			return;
 		if (t == 0.0f || !(quotient < INFINITY)) { // no noise changes these
-			state.raise(row, quotient, id, &anywhere[step][row], first_number + step);
+			state.raise(
+				row, quotient, id, &anywhere[step][row], batch.first_number + step);
 			return;
 		}
 		const row_test &test = state.test[row];
@@ -314,9 +315,7 @@ template <int N> struct consumer {
 
 	DEVICE void report(int row, int step, winner_key key) const
 	{
-		head.tokens[(uint64_t)(plan.first_row + row) * steps + step] = key_id(key);
-		if (key_order(key) == ORDER_NAN)
-			head.flags[plan.first_row + row] = DRAFT_FLAG_NAN;
+		report_winner(head, batch.steps, plan.first_row + row, step, key);
 	}
 
 	// Few rows: every multiprocessor reads all packets, a warp a row.
@@ -372,22 +371,28 @@ template <int N> struct consumer {
 	}
 
 	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings
-	// for the next step.
+	// for the next step; which in the step form the next launch does.
 	DEVICE void conclude(int step) const
 	{
 		exchange &x = *(exchange *)head.exchange;
-		const bool last = step + 1 == steps;
+		if (plan.by_step) {
+			if ((int)threadIdx.x < rows)
+				atomicMax(step_keys(head, plan, step) + threadIdx.x,
+					state.best[threadIdx.x]);
+			return;
+		}
+		const bool last = step + 1 == batch.steps;
 		if (N <= 16)
-			conclude_few(step, x, first_number + step, last);
+			conclude_few(step, x, batch.first_number + step, last);
 		else
-			conclude_many(step, x, first_number + step, last);
+			conclude_many(step, x, batch.first_number + step, last);
 		if (!last)
 			embeddings_ready();
 	}
 
 	DEVICE void run()
 	{
-		cursor ahead = {0, group};
+		cursor ahead = {batch.begin, group};
 		settle(ahead);
 		cursor at = ahead;
 		int ahead_slot = 0, slot = 0;
@@ -395,7 +400,7 @@ template <int N> struct consumer {
 			mover.fetch(ahead, ahead_slot++);
 			advance(ahead);
 		}
-		for (int step = 0; step < steps; step++) {
+		for (int step = batch.begin; step < batch.end; step++) {
 			bool first = true;
 			while (at.step == step) {
 				mover.fetch(ahead, ahead_slot);

@@ -16,7 +16,7 @@ struct cuda_device {
 	int shared_bytes; /* a block of threads may have */
 	int l2_bytes;
 	bool cooperative;
-	const char *variant; /* "sm_90" */
+	const char *variant; /* "sm_90", "sm_100" */
 	struct markov_device facts;
 };
 

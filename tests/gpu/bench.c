@@ -187,6 +187,8 @@ int bench(const char *only, bool sweep)
 		options.memory = memory;
 		options.form = MARKOV_CUDA_STEP;
 		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step", false);
+		options.form = MARKOV_CUDA_PLAIN;
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step, plain", false);
 		workload_free(&w, memory);
 		shape_close(&checkpoint);
 	}

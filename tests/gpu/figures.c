@@ -64,13 +64,14 @@ static void print_figures(const struct shape *shape, struct cuda_memory *memory)
 
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
+	options.form = MARKOV_CUDA_PLAIN;
 	struct cuda_head *head = open_head(&checkpoint, &options, ROWS, STEPS);
 	record_case(head, &c, false);
 	cuda_head_close(head);
 	printf("reference %d %d\n", REFERENCE, !check_against_reference(&c, 0, REFERENCE));
 	print_rows(&c);
 
+	options.form = MARKOV_CUDA_STEP;
 	time_form("step", &c, &options, 1, 8);
 	options.form = MARKOV_CUDA_BLOCK;
 	time_form("block", &c, &options, 1, 4);

@@ -109,6 +109,8 @@ static void run_golden(const char *folder, const char *name, struct cuda_memory 
 	struct cuda_options options;
 	cuda_options_init(&options);
 	options.memory = memory;
+	options.form = MARKOV_CUDA_PLAIN;
+	run_form(&c, memory, &options, "plain");
 	options.form = MARKOV_CUDA_STEP;
 	run_form(&c, memory, &options, "a launch a step");
 	options.form = MARKOV_CUDA_BLOCK;
@@ -120,6 +122,8 @@ static void run_golden(const char *folder, const char *name, struct cuda_memory 
 	options.resident_tiles = 2;
 	options.multiprocessors = 1;
 	run_form(&c, memory, &options, "a launch a block, 1 multiprocessor, 2 resident tiles");
+	options.form = MARKOV_CUDA_STEP;
+	run_form(&c, memory, &options, "a launch a step, 1 multiprocessor");
 	test_case_free(&c);
 	checkpoint_close(&checkpoint);
 }

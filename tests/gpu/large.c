@@ -56,9 +56,32 @@ void fill_request(struct test_case *c, bool mixed)
 	fill_normal(c->base, (size_t)c->rows * c->steps * c->checkpoint->vocab, 4.0f, 3);
 }
 
-static void run_large(const struct shape *shape, struct cuda_memory *memory, bool soft_cap)
+/* Batches of every tile, all lengths, and rows alone. */
+static void run_batches(const struct test_case *c, struct cuda_memory *memory,
+	const struct cuda_options *options, const char *label)
 {
 	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, 70};
+	struct cuda_head *head = open_head(c->checkpoint, options, 70, 8);
+	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
+		const struct manner m = {
+			.rows = batches[i],
+			.first = (uint32_t)(i * 7),
+			.steps = batches[i] >= 48 ? 8 : 1 + (uint32_t)(i * 3 + 6) % 8,
+			.placement = PLACE_DEVICE,
+			.pad = i % 3 == 2 ? 5 : 0,
+		};
+		run_case(head, memory, c, &m, label);
+	}
+	for (uint32_t r = 0; r < 70; r += 6) {
+		const struct manner alone = {
+			.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
+		run_case(head, memory, c, &alone, label);
+	}
+	cuda_head_close(head);
+}
+
+static void run_large(const struct shape *shape, struct cuda_memory *memory, bool soft_cap)
+{
 	struct checkpoint checkpoint;
 	struct cuda_options options;
 	shape_open(shape, &checkpoint);
@@ -74,35 +97,21 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
-	struct cuda_head *step = open_head(&checkpoint, &options, 70, 8);
-	record_case(step, &c, false);
+	options.form = MARKOV_CUDA_PLAIN;
+	struct cuda_head *plain = open_head(&checkpoint, &options, 70, 8);
+	record_case(plain, &c, false);
 	for (uint32_t r = 0; r < 70; r += 9) {
 		const struct manner alone = {
 			.rows = 1, .first = r, .steps = 8, .placement = PLACE_DEVICE};
-		run_case(step, memory, &c, &alone, "a launch a step, a row alone");
+		run_case(plain, memory, &c, &alone, "plain, a row alone");
 	}
-	cuda_head_close(step);
+	cuda_head_close(plain);
 	check_against_reference(&c, 0, 16);
 
+	options.form = MARKOV_CUDA_STEP;
+	run_batches(&c, memory, &options, "a launch a step");
 	options.form = MARKOV_CUDA_BLOCK;
-	struct cuda_head *block = open_head(&checkpoint, &options, 70, 8);
-	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
-		const struct manner m = {
-			.rows = batches[i],
-			.first = (uint32_t)(i * 7),
-			.steps = batches[i] >= 48 ? 8 : 1 + (uint32_t)(i * 3 + 6) % 8,
-			.placement = PLACE_DEVICE,
-			.pad = i % 3 == 2 ? 5 : 0,
-		};
-		run_case(block, memory, &c, &m, "a launch a block");
-	}
-	for (uint32_t r = 0; r < 70; r += 6) {
-		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
-		run_case(block, memory, &c, &alone, "a launch a block, a row alone");
-	}
-	cuda_head_close(block);
+	run_batches(&c, memory, &options, "a launch a block");
 	test_case_free(&c);
 	shape_close(&checkpoint);
 }
@@ -216,15 +225,15 @@ int odd_tests(void)
 	shape_open(&shape, &checkpoint);
 	cuda_options_init(&options);
 	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
-	struct cuda_head *step = open_head(&checkpoint, &options, 32, 3);
+	options.form = MARKOV_CUDA_PLAIN;
+	struct cuda_head *plain = open_head(&checkpoint, &options, 32, 3);
 	options.form = MARKOV_CUDA_BLOCK;
 	struct cuda_head *block = open_head(&checkpoint, &options, 32, 3);
 	for (int kind = 0; kind < ODD_KINDS; kind++) {
 		struct test_case c = {.name = odd_names[kind], .checkpoint = &checkpoint};
 		test_case_alloc(&c, 32, 3, false);
 		make_odd(&c, (enum odd)kind);
-		record_case(step, &c, false);
+		record_case(plain, &c, false);
 		check_against_reference(&c, 0, 2);
 		float us[2][REPLAYS];
 		for (int i = 0; i < 2; i++) {
@@ -242,7 +251,7 @@ int odd_tests(void)
 		fflush(stdout);
 		test_case_free(&c);
 	}
-	cuda_head_close(step);
+	cuda_head_close(plain);
 	cuda_head_close(block);
 	bounded_wait(&checkpoint);
 	shape_close(&checkpoint);
