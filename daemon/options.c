@@ -46,7 +46,7 @@ const struct option_info options[] = {
 		.help = "threads of the CPU backend; 0: one a usable core"},
 	{"cuda-form", 0, "NAME", IN("cuda", "form"), OPTION_CHOICE, FIELD(cuda.form), RANGE(MARKOV_CUDA_AUTO, MARKOV_CUDA_PLAIN),
 		.initial = MARKOV_CUDA_AUTO, .choices = cuda_forms,
-		.help = "block takes the whole GPU at once; step (a launch a step) what is free; plain is slow"},
+		.help = "block: the whole GPU at once; step: what is free, slower; plain: slow"},
 	{"cuda-wait", 0, "NAME", IN("cuda", "wait"), OPTION_CHOICE, FIELD(cuda.wait), RANGE(MARKOV_CUDA_SPIN, MARKOV_CUDA_SLEEP),
 		.initial = MARKOV_CUDA_SPIN, .choices = cuda_waits,
 		.help = "spin: a core looks at the GPU all the while; sleep: up to 0.1 ms late"},
