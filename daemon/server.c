@@ -106,8 +106,8 @@ void server_stop(struct server *server)
 	close_handle(&server->drain_timer);
 	close_handle(&server->finished);
 	/* A model that is being loaded is not needed any more, and its loading can't be
-	 * interrupted. */
-	if (server->reload)
+	 * interrupted; nor can workers that wait for a lost device. */
+	if (server->reload || server->lost)
 		uv_stop(server->loop);
 }
 
@@ -198,11 +198,12 @@ static void on_hangup(uv_signal_t *handle, int number)
 
 /* ---- the engine's news ---- */
 
-static void lose_device(struct server *server, const char *reason)
+void server_lose_device(struct server *server, const char *reason)
 {
 	if (server->lost)
 		return;
 	server->lost = true;
+	server->regions.lost = true;
 	server->exit_code = EXIT_FAILURE;
 	log_error("the device is lost: %s; stopping", reason);
 	server_drain(server, "the device is lost");
@@ -222,7 +223,7 @@ static void on_finished(uv_async_t *async)
 	while ((link = link_pop(&report.finished)))
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
 	if (report.lost)
-		lose_device(server, report.reason.text);
+		server_lose_device(server, report.reason.text);
 	server_settle(server);
 	stop_if_done(server);
 }
@@ -354,7 +355,9 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	};
 	uv_async_init(loop, &server->finished, on_finished);
 	server->finished.data = server;
-	r = start_workers(server, error);
+	r = markov_memory_open(&server->facts, &server->regions.memory, error);
+	if (r == 0)
+		r = start_workers(server, error);
 	if (r < 0)
 		markov_close(model->head);
 	else
@@ -376,6 +379,7 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	}
 	return 0;
 fail:
+	markov_memory_close(server->regions.memory);
 	config_done(&server->config);
 	return r;
 }
@@ -387,6 +391,10 @@ int server_run(struct server *server)
 	int exit_code;
 
 	uv_run(server->loop, UV_RUN_DEFAULT);
+	if (server->lost) {
+		log_notice("stopped; what a lost device has goes with the process");
+		_exit(server->exit_code);
+	}
 	if (server->reload && uv_loop_alive(server->loop)) {
 		log_notice("stopped; a reload was under way");
 		_exit(server->exit_code);
@@ -400,7 +408,8 @@ int server_run(struct server *server)
 	while ((link = link_pop(&left)))
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
 	reload_abandoned(server);
-	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests pinned */
+	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests held */
+	markov_memory_close(server->regions.memory);
 	exit_code = server->exit_code;
 	config_done(&server->config);
 	return exit_code;

@@ -9,6 +9,7 @@
 
 #include "checkpoint.h"
 #include "error_text.h"
+#include "memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -94,6 +95,8 @@ struct markov_batch {
 	void *const *logits; /* [rows]: where step 0's V draft logits go, or NULL for a row that
 				wants none */
 	const uint64_t *logits_strides;
+	/* [rows]: what the row's base and draft logits lie in, whole; or NULL: all plain */
+	const enum memory_kind *base_memory, *logits_memory;
 	uint32_t *tokens;     /* out [rows*K], row-major */
 	uint8_t *flags;       /* out [rows]: MARKOV_FLAG_… */
 	uint16_t *trace_bias; /* tests: out [rows,K,V] BF16 of NUMERICS section 3, or NULL */

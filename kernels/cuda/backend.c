@@ -190,7 +190,7 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		return error_text_set(error, ENOTSUP,
 			"the %s form can't run here: %s; form = plain can", form_names[head->form],
 			why_not);
-	staging_init(&head->staging, head->options.memory);
+	staging_init(&head->staging);
 	head->sequence = SEQUENCE_FIRST;
 	r = graph_table_build(&head->graphs, launcher, head->form, head->stream,
 		head->options.graph_bytes_max, progress, user, error);

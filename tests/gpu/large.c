@@ -57,8 +57,8 @@ void fill_request(struct test_case *c, bool mixed)
 }
 
 /* Batches of every tile, all lengths, and rows alone. */
-static void run_batches(const struct test_case *c, struct cuda_memory *memory,
-	const struct cuda_options *options, const char *label)
+static void run_batches(
+	const struct test_case *c, const struct cuda_options *options, const char *label)
 {
 	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, 70};
 	struct cuda_head *head = open_head(c->checkpoint, options, 70, 8);
@@ -67,20 +67,20 @@ static void run_batches(const struct test_case *c, struct cuda_memory *memory,
 			.rows = batches[i],
 			.first = (uint32_t)(i * 7),
 			.steps = batches[i] >= 48 ? 8 : 1 + (uint32_t)(i * 3 + 6) % 8,
-			.placement = PLACE_DEVICE,
+			.memory = MEMORY_DEVICE,
 			.pad = i % 3 == 2 ? 5 : 0,
 		};
-		run_case(head, memory, c, &m, label);
+		run_case(head, c, &m, label);
 	}
 	for (uint32_t r = 0; r < 70; r += 6) {
 		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
-		run_case(head, memory, c, &alone, label);
+			.rows = 1, .first = r, .steps = 8, .memory = MEMORY_PINNED};
+		run_case(head, c, &alone, label);
 	}
 	cuda_head_close(head);
 }
 
-static void run_large(const struct shape *shape, struct cuda_memory *memory, bool soft_cap)
+static void run_large(const struct shape *shape, bool soft_cap)
 {
 	struct checkpoint checkpoint;
 	struct cuda_options options;
@@ -96,42 +96,36 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 	c.temperatures[3] = 0.9f;
 
 	cuda_options_init(&options);
-	options.memory = memory;
 	options.form = MARKOV_CUDA_PLAIN;
 	struct cuda_head *plain = open_head(&checkpoint, &options, 70, 8);
 	record_case(plain, &c, false);
 	for (uint32_t r = 0; r < 70; r += 9) {
 		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .placement = PLACE_DEVICE};
-		run_case(plain, memory, &c, &alone, "plain, a row alone");
+			.rows = 1, .first = r, .steps = 8, .memory = MEMORY_DEVICE};
+		run_case(plain, &c, &alone, "plain, a row alone");
 	}
 	cuda_head_close(plain);
 	check_against_reference(&c, 0, 16);
 
 	options.form = MARKOV_CUDA_STEP;
-	run_batches(&c, memory, &options, "a launch a step");
+	run_batches(&c, &options, "a launch a step");
 	options.form = MARKOV_CUDA_BLOCK;
-	run_batches(&c, memory, &options, "a launch a block");
+	run_batches(&c, &options, "a launch a block");
 	test_case_free(&c);
 	shape_close(&checkpoint);
 }
 
 int large_tests(const char *only)
 {
-	struct cuda_memory *memory;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	for (int i = 0; i < SHAPES; i++) {
 		const unsigned failed = tests_failed;
 		if (only && strcmp(only, shapes[i].name))
 			continue;
-		run_large(&shapes[i], memory, i == 2);
+		run_large(&shapes[i], i == 2);
 		printf("random weights %-6s %s\n", shapes[i].name,
 			tests_failed == failed ? "equal" : "DIFFERENT");
 		fflush(stdout);
 	}
-	cuda_memory_free(memory);
 	return 0;
 }
 
@@ -217,14 +211,9 @@ int odd_tests(void)
 {
 	const struct shape shape = {"odd", 129280, 256};
 	struct checkpoint checkpoint;
-	struct cuda_memory *memory;
 	struct cuda_options options;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	shape_open(&shape, &checkpoint);
 	cuda_options_init(&options);
-	options.memory = memory;
 	options.form = MARKOV_CUDA_PLAIN;
 	struct cuda_head *plain = open_head(&checkpoint, &options, 32, 3);
 	options.form = MARKOV_CUDA_BLOCK;
@@ -240,11 +229,11 @@ int odd_tests(void)
 			const struct manner m = {
 				.rows = i ? 32 : 4,
 				.steps = 3,
-				.placement = PLACE_DEVICE,
+				.memory = MEMORY_DEVICE,
 				.replays = REPLAYS,
 				.us = us[i],
 			};
-			run_case(block, memory, &c, &m, "a launch a block");
+			run_case(block, &c, &m, "a launch a block");
 		}
 		printf("odd rows %-14s 3 steps, 4 rows %8.1f us, 32 rows %8.1f us\n", c.name,
 			us[0][REPLAYS - 1], us[1][REPLAYS - 1]);
@@ -255,6 +244,5 @@ int odd_tests(void)
 	cuda_head_close(block);
 	bounded_wait(&checkpoint);
 	shape_close(&checkpoint);
-	cuda_memory_free(memory);
 	return 0;
 }
