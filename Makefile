@@ -217,6 +217,7 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
 .PHONY: check-gpu bench-gpu
 check-gpu: $(GPU_TESTS) ## the CUDA backend on this machine's GPU: exactness, sharing, bounds
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory
+	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 

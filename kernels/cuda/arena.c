@@ -15,8 +15,10 @@ int arena_reset(struct arena *arena, size_t size, struct error_text *error)
 		return 0;
 	arena_done(arena);
 	size += size / 2; /* so that slowly growing batches do not each allocate */
+	/* Zeroed for the sake of tools: the last piece of 16 bytes of an odd row is only read in
+	 * part, which they can't see. */
 	const int r = arena->kind == MEMORY_DEVICE
-			      ? CUDA_CALL(error, cudaMalloc(&memory, size))
+			      ? cuda_zeroed(&memory, size, error)
 			      : CUDA_CALL(error, cudaMallocHost(&memory, size));
 	if (r)
 		return r;

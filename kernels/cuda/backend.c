@@ -53,21 +53,6 @@ void cuda_options_init(struct cuda_options *options)
 	};
 }
 
-static int zeroed(void **ret, size_t bytes, struct error_text *error)
-{
-	void *memory = NULL;
-	int r = CUDA_CALL(error, cudaMalloc(&memory, bytes));
-	if (!r)
-		r = CUDA_CALL(error, cudaMemset(memory, 0, bytes));
-	if (!r) /* the head's stream does not wait for the default one */
-		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamLegacy));
-	if (r)
-		cudaFree(memory);
-	else
-		*ret = memory;
-	return r;
-}
-
 /* Pinned memory that the kernels write into: the device sees it at the same address. */
 static int pinned(void **ret, size_t bytes, struct error_text *error)
 {
@@ -88,11 +73,12 @@ static int allocate(struct cuda_head *head, struct error_text *error)
 	const size_t rows = launcher->max_rows, steps = launcher->max_steps;
 	const size_t columns = sizeof(struct draft_columns) + rows * sizeof(struct draft_row);
 
-	int r = zeroed((void **)&d->columns, columns, error);
+	int r = cuda_zeroed((void **)&d->columns, columns, error);
 	if (!r)
-		r = zeroed(&d->exchange, block_kernel_exchange_bytes(), error);
+		r = cuda_zeroed(&d->exchange, block_kernel_exchange_bytes(), error);
 	if (!r)
-		r = zeroed((void **)&d->step_keys, steps * rows * sizeof(*d->step_keys), error);
+		r = cuda_zeroed(
+			(void **)&d->step_keys, steps * rows * sizeof(*d->step_keys), error);
 	if (!r)
 		r = pinned((void **)&launcher->columns, columns, error);
 	if (!r)

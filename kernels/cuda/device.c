@@ -85,6 +85,21 @@ static int check_driver(struct error_text *error)
 	return 0;
 }
 
+int cuda_zeroed(void **ret, size_t bytes, struct error_text *error)
+{
+	void *memory = NULL;
+	int r = CUDA_CALL(error, cudaMalloc(&memory, bytes));
+	if (!r)
+		r = CUDA_CALL(error, cudaMemset(memory, 0, bytes));
+	if (!r) /* the heads' streams do not wait for the default one */
+		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamLegacy));
+	if (r)
+		cudaFree(memory);
+	else
+		*ret = memory;
+	return r;
+}
+
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
 {
 	struct cuda_device device = {0};

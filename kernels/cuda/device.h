@@ -26,6 +26,9 @@ struct cuda_device {
 int cuda_result(cudaError_t result, const char *call, struct error_text *error);
 #define CUDA_CALL(error, call) cuda_result((call), #call, (error))
 
+/* Device memory of this thread's GPU, zeroed; the caller's, for cudaFree(). Blocks. */
+int cuda_zeroed(void **ret, size_t bytes, struct error_text *error);
+
 /* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and
  * checks that there is code for it. */
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error);

@@ -1,5 +1,5 @@
-/* Random weights at the shapes of real models: the block form against the step form and against the
- * CPU's reference, every row against itself alone; and rows that are NaN, infinite or constant, for
+/* Random weights at the shapes of real models: the forms against each other and against the CPU's
+ * reference, every row against itself alone; and rows that are NaN, infinite or constant, for
  * the time they take. */
 #include "harness.h"
 #include "shapes.h"
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ROWS 70u /* more than one pass */
 
 const struct shape shapes[SHAPES] = {
 	{"muse", 202048, 512}, {"qwen3", 151936, 256}, {"dsv4", 129280, 256},
@@ -60,21 +62,21 @@ void fill_request(struct test_case *c, bool mixed)
 static void run_batches(
 	const struct test_case *c, const struct cuda_options *options, const char *label)
 {
-	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, 70};
-	struct cuda_head *head = open_head(c->checkpoint, options, 70, 8);
+	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, ROWS};
+	struct cuda_head *head = open_head(c->checkpoint, options, ROWS, CUDA_STEPS_MAX);
 	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
 		const struct manner m = {
 			.rows = batches[i],
 			.first = (uint32_t)(i * 7),
-			.steps = batches[i] >= 48 ? 8 : 1 + (uint32_t)(i * 3 + 6) % 8,
+			.steps = batches[i] >= 48 ? CUDA_STEPS_MAX : 1 + (uint32_t)(i * 3 + 6) % 16,
 			.memory = MEMORY_DEVICE,
 			.pad = i % 3 == 2 ? 5 : 0,
 		};
 		run_case(head, c, &m, label);
 	}
-	for (uint32_t r = 0; r < 70; r += 6) {
+	for (uint32_t r = 0; r < ROWS; r += 6) {
 		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .memory = MEMORY_PINNED};
+			.rows = 1, .first = r, .steps = CUDA_STEPS_MAX, .memory = MEMORY_PINNED};
 		run_case(head, c, &alone, label);
 	}
 	cuda_head_close(head);
@@ -90,18 +92,18 @@ static void run_large(const struct shape *shape, bool soft_cap)
 		checkpoint.soft_cap = 20.0f;
 	}
 	struct test_case c = {.name = shape->name, .checkpoint = &checkpoint};
-	test_case_alloc(&c, 70, 8, false);
+	test_case_alloc(&c, ROWS, CUDA_STEPS_MAX, false);
 	fill_request(&c, true);
 	c.slots[3] = -1; /* a padding row; its temperature does not count */
 	c.temperatures[3] = 0.9f;
 
 	cuda_options_init(&options);
 	options.form = MARKOV_CUDA_PLAIN;
-	struct cuda_head *plain = open_head(&checkpoint, &options, 70, 8);
+	struct cuda_head *plain = open_head(&checkpoint, &options, ROWS, CUDA_STEPS_MAX);
 	record_case(plain, &c, false);
-	for (uint32_t r = 0; r < 70; r += 9) {
+	for (uint32_t r = 0; r < ROWS; r += 9) {
 		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .memory = MEMORY_DEVICE};
+			.rows = 1, .first = r, .steps = CUDA_STEPS_MAX, .memory = MEMORY_DEVICE};
 		run_case(plain, &c, &alone, "plain, a row alone");
 	}
 	cuda_head_close(plain);
