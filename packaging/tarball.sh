@@ -18,7 +18,7 @@ cp -r tests/golden "$folder/share/draftd/"
 programs=(draftd draftctl)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
-	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers}.py
+	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load}.py
 	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/sanitize.sh
 	programs+=(draftd-gpu-tests)
 fi
