@@ -9,7 +9,7 @@ DESTDIR ?=
 BUILD   ?= build
 CC      ?= gcc
 AR      ?= ar
-# Debian's own interpreter: python3-msgpack and python3-pytest are installed for it.
+# Debian's own interpreter: python3-msgpack, python3-pytest and python3-numpy are installed for it.
 PYTHON  ?= /usr/bin/python3
 # address, undefined or thread; each gets a build folder of its own.
 SANITIZE ?=
@@ -42,7 +42,7 @@ CFLAGS   ?= -g
 ALL_CFLAGS = -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SAN) $(CFLAGS) -I. -D_GNU_SOURCE \
              -DDRAFTD_VERSION='"$(VERSION)"' -ffp-contract=off -fvisibility=hidden -MMD -MP \
              $(PACKAGES_CFLAGS)
-# DT_RPATH and not DT_RUNPATH: the libraries' own libraries are looked for there too.
+# DT_RPATH and not DT_RUNPATH: the libraries' own libraries are looked for there too. (libdraft, which Python loads, says it itself.)
 RELOCATE := $(if $(RELOCATABLE),-Wl$(,)--disable-new-dtags -Wl$(,)-rpath$(,)'$$ORIGIN/../lib')
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SAN) $(RELOCATE) $(LDFLAGS)
 
@@ -140,7 +140,7 @@ $(BUILD)/obj/cuda-$(CUDA):
 
 $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
 	$(call quiet,LINK)$(CC) $(SAN) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=client/libdraft.map \
-		-Wl,-z,relro,-z,now $(if $(SANITIZE),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(CLIENT_OBJ) $(PROTO_OBJ) \
+		-Wl,-z,relro,-z,now $(if $(SANITIZE),,-Wl,-z,defs) $(RELOCATE) $(LDFLAGS) -o $@ $(CLIENT_OBJ) $(PROTO_OBJ) \
 		$(CLIENT_LIBS) $(PROTO_LIBS)
 	@ln -sf $(SONAME) $(BUILD)/libdraft.so
 
@@ -174,7 +174,7 @@ $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(ALL_LIBS) $(call pc_libs,check)
 
 # The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
-PYTEST := BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests/integration
+PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
@@ -264,10 +264,14 @@ deps: ## install the Debian packages that building and testing need, if any is m
 	@packaging/deps.sh
 
 LIBDIR := $(PREFIX)/lib
+# Where Debian's Python looks: below /usr in one place for every version, below /usr/local in its own version's. The package looks
+# for libdraft three folders up, in LIBDIR.
+PYTHONDIR ?= $(LIBDIR)/$(or $(if $(filter-out /usr,$(PREFIX)),$(notdir $(realpath $(PYTHON)))),python3)/dist-packages
+PYTHON_SRC := $(wildcard client/python/draft/*.py) client/python/draft/py.typed
 DOCDIR := $(PREFIX)/share/doc/draftd
 # What the README leads to, at the same relative places.
 DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMANCE.md kernels/markov.h client/draft.h \
-        client/examples/draft.c tests/integration/wire_codec.py
+        client/examples/draft.c client/examples/draft_torch.py client/python/README.md tests/integration/wire_codec.py
 install: all ## install below $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include) $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
@@ -275,11 +279,12 @@ install: all ## install below $(DESTDIR)$(PREFIX)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdraft.so
 	install -m 644 client/draft.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
+	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/draft $(PYTHON_SRC)
 	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
 uninstall: ## remove what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/draftd bin/draftctl include/draft.h)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdraft.so pkgconfig/libdraft.pc)
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PYTHONDIR)/draft
 
 NAME := draftd-$(VERSION)
 dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz

@@ -15,12 +15,14 @@ for document; do
 	install -D -m 644 "$document" "$folder/share/doc/draftd/$document"
 done
 cp -r tests/golden "$folder/share/draftd/"
-programs=(draftd draftctl)
+# where the package finds libdraft three folders up, as installed
+install -D -m 644 -t "$folder/lib/python3/dist-packages/draft" client/python/draft/{*.py,py.typed}
+programs=(bin/draftd bin/draftctl lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
-	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load}.py
+	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device}.py
 	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/sanitize.sh
-	programs+=(draftd-gpu-tests)
+	programs+=(bin/draftd-gpu-tests)
 fi
 
 glibc='^(ld-linux.*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil)\.so'
@@ -37,7 +39,7 @@ strip --strip-unneeded "$folder"/bin/* "$folder"/lib/lib*.so.*
 
 # Every library must come from the archive itself, or be glibc's.
 for program in "${programs[@]}"; do
-	env -i ldd "$folder/bin/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
+	env -i ldd "$folder/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
 		if [[ ! $name =~ $glibc && $(realpath "$path") != $(realpath "$folder")/* ]]; then
 			echo "$program takes $name from $path, not from the archive" >&2
 			exit 1
