@@ -21,7 +21,7 @@ RUNS ?= 2000000
 # nothing to see in it.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(SANITIZE),0,$(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0))
-# a Python with PyTorch and Triton, for bench-gpu
+# a Python with PyTorch and Triton, for check-gpu and bench-gpu
 GPU_PYTHON ?= python3
 
 , := ,
@@ -215,9 +215,10 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) ## the CUDA backend on this machine's GPU: exactness, sharing, bounds
+check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds; the Python package's device regions
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
+	@$(GPU_PYTHON) tests/gpu/python_device.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import numpy
 import pytest
@@ -94,10 +95,10 @@ def test_structs_are_those_of_the_header(folder):
         expected.append(f"{expression} {value}")
 
     assert set(re.findall(r"^struct (\w+) \{", CODE, re.M)) == set(STRUCTS)
-    for name, struct in STRUCTS.items():
-        ask(f"sizeof(struct {name})", ctypes.sizeof(struct))
-        for field, type in struct._fields_:
-            ask(f"offsetof(struct {name}, {field})", getattr(struct, field).offset)
+    for name, layout in STRUCTS.items():
+        ask(f"sizeof(struct {name})", ctypes.sizeof(layout))
+        for field, type in layout._fields_:
+            ask(f"offsetof(struct {name}, {field})", getattr(layout, field).offset)
             ask(f"sizeof(((struct {name} *)0)->{field})", ctypes.sizeof(type))
     for memory, number in _library.MEMORY.items():
         ask(f"DRAFT_{memory.upper()}", number)
@@ -416,16 +417,21 @@ def test_memory_of_a_ticket_stays(slow_model):
 
 
 def test_cancel_and_deadline(slow_model):
-    with connect(slow_model.start()) as d:
+    daemon = slow_model.start()
+    with connect(daemon) as d:
         rows = slow_model.ROWS
         region = d.region_open(2 * rows * 8 * d.model.vocab)
         base = region.tensor([rows, 8, d.model.vocab])
         work = range(rows), range(rows), base
-        tickets = [d.submit(*work, steps=8) for _ in range(4)]
-        late = d.submit(*work, steps=8, deadline_us=1)
-        d.cancel(tickets[-1])
+        os.kill(daemon.pid, signal.SIGSTOP)  # it will read all this at once, when only the first can have been launched
+        try:
+            tickets = [d.submit(*work, steps=8) for _ in range(4)]
+            late = d.submit(*work, steps=8, deadline_us=1)
+            d.cancel(tickets[-1])
+            assert d.poll(0) is None and d.poll(1000) is None
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
         found = {}
-        assert d.poll(0) is None
         while len(found) < 5:
             result = d.poll(PATIENCE_S * 1000000)
             found[result.ticket] = result
@@ -482,14 +488,14 @@ def test_daemon_killed(slow_model):
         base = region.tensor([rows, 8, d.model.vocab])
         memory = region.data
 
-        def work():
+        def work(base):
             try:
                 while True:
                     d.draft(range(rows), range(rows), base, steps=8)
             except Exception as error:
                 caught.append(error)
 
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, args=(base,))
         thread.start()
         other = pipelined.region_open(2 * 8 * d.model.vocab)
         tickets = [pipelined.submit([1], [1], other.tensor([1, 8, d.model.vocab]), steps=8) for _ in range(8)]
@@ -501,18 +507,16 @@ def test_daemon_killed(slow_model):
         (error,) = caught
         assert type(error) is draft.ConnectionLost and error.retryable and str(error)
 
-        results = []
-        with pytest.raises(draft.ConnectionLost):
-            while True:
-                results.append(pipelined.poll())
-        assert len(results) < len(tickets)
+        with pytest.raises(draft.ConnectionLost):  # after the results that had come
+            while pipelined.poll().ticket in tickets:
+                pass
         refused(draft.ConnectionLost, "reconnect", pipelined.ping)
         refused(draft.ConnectionLost, "reconnect", pipelined.fileno)
         refused(draft.NotRunning, "is draftd running", pipelined.reconnect)
         assert memory[0] == 0, "mapped for as long as somebody looks"
         refused(draft.RegionInUse, "delete them", region.close)
-        del memory, base
-        error = caught.clear()  # its traceback holds the tensor
+        del memory, base, error
+        caught.clear()  # its traceback holds the tensor
         region.close()
     daemon.probe.close()
 
@@ -602,7 +606,9 @@ def test_a_view_outlives_its_connection(daemon):
         assert view[0] == 0x0201
         del view
         gc.collect()
-        assert others() == 0
+        end = time.monotonic() + PATIENCE_S
+        while others():
+            assert time.monotonic() < end
         d.close()
 
 
@@ -680,7 +686,7 @@ def test_capsule_that_is_refused(daemon):
     """A consumer's own error comes through, and the capsule that it dropped holds nothing."""
     with connect(daemon) as d:
         region = d.region_open(4096)
-        with pytest.raises(RuntimeError, match="dtype|type"):
+        with pytest.raises((RuntimeError, BufferError), match="Unsupported dtype"):
             numpy.from_dlpack(region.tensor([4]))  # NumPy has no BF16
         tensor = region.tensor([4])
         assert tensor.__dlpack_device__() == (1, 0)
