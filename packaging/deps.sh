@@ -40,6 +40,8 @@ need python3-msgpack module msgpack
 need python3-pytest module pytest
 need python3-numpy module numpy
 need systemd command -v systemd-socket-activate
+need mandoc command -v mandoc
+need python3-yaml module yaml
 need valgrind command -v valgrind
 need clang command -v clang
 need libclang-rt-dev libfuzzer
