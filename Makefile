@@ -352,6 +352,12 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all $(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
+deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
+	@packaging/deps.sh deb
+	@CUDA=$(CUDA) CUDA_HOME=$(CUDA_HOME) packaging/deb.sh build/deb
+check-deb: ## install, run, upgrade, remove and purge the packages of `make deb` in a chroot (as root)
+	@packaging/deps.sh deb
+	@tests/run "tests/deb/run.sh build/deb"
 
 clean: ## remove build/
 	rm -rf build
