@@ -239,3 +239,11 @@ def test_version_of_the_packages():
     assert (ROOT / "packaging/debian/changelog").read_text().startswith(f"draftd ({version})")
     assert f"libdraft (-ldraft), version {version.rpartition('.')[0]};" in page("libdraft.3")
     assert f"image: draftd:{version}" in (ROOT / "packaging/kubernetes/draftd.yaml").read_text()
+
+
+def test_the_operators_walk_is_tried():
+    walk = (ROOT / "README.md").read_text().split("## An operator's walk\n")[1].split("\n## ")[0]
+    typed = [line.strip() for line in walk.splitlines() if re.match(r"    [a-z]", line)]
+    assert len(typed) > 12
+    tried = (ROOT / "tests/deb/booted.sh").read_text().replace(" -y -q", "")
+    assert [line for line in typed if line not in tried] == ["editor /etc/draftd/draftd.conf"]
