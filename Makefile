@@ -222,10 +222,11 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds; the Python package's device regions
+check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
+	@$(GPU_PYTHON) tests/gpu/sandbox.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 

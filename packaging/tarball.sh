@@ -21,7 +21,8 @@ programs=(bin/draftd bin/draftctl lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/sanitize.sh
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/sanitize.sh tests/gpu/sandbox.py
+	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi
 

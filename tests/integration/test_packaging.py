@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import yaml
 
-from conftest import BUILD, MODEL, ROOT, SANITIZED, draftctl
+from conftest import BUILD, MODEL, ROOT, SANITIZED, WRAPPER, draftctl
 
 FILES = BUILD / "files"
 OPTION = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z0-9-]+)(?: ([A-Z]+))?(?= |$)", re.M)
@@ -232,6 +232,13 @@ def test_kubernetes_example(daemon, folder):
         program, *arguments = container[probe]["exec"]["command"]
         assert program == "draftctl" and draftctl(*arguments, socket=daemon.socket).returncode == 0
         assert draftctl(*arguments, socket=folder / "none").returncode == 1
+
+
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="these programs need more of the system")
+def test_sandbox_of_the_service():
+    """What the unit allows is enough; on a GPU machine the same is tried with the CUDA backend."""
+    done = run(ROOT / "tests/gpu/sandbox.py", "--backend", "cpu", env=os.environ | {"BUILD": str(BUILD)})
+    assert re.fullmatch(r"21 passed, 0 failed, \d waived", done.splitlines()[-1]), done
 
 
 def test_version_of_the_packages():
