@@ -143,7 +143,8 @@ def try_case(name, backend, code, no_network):
         for command in "reload", "drain":
             done = ctl(socket, command)
             check(f"{name}: {command}", done.returncode == 0, done.stderr)
-        daemon.send_signal(signal.SIGTERM) if failed else None
+        if failed:
+            daemon.send_signal(signal.SIGTERM)
         rest = daemon.stderr.read()
         check(f"{name}: exit status", daemon.wait() == 0, rest)
 
@@ -155,6 +156,9 @@ def main():
     backend = sys.argv[2] if sys.argv[1:2] == ["--backend"] else "cuda"
     if platform.machine() != "x86_64":
         print("waived: the filter is for x86_64\n0 passed, 0 failed, 1 waived")
+        return 0
+    if backend == "cuda" and not os.path.exists("/dev/nvidiactl"):
+        print("waived: this machine has no NVIDIA driver\n0 passed, 0 failed, 1 waived")
         return 0
     listed = HERE.with_name("syscalls")
     code = filter_program(list(map(int, listed.read_text().split())) if listed.exists() else allowed_by_unit())
