@@ -284,8 +284,8 @@ $(filter %.3 %.7,$(GENERATED)): $(BUILD)/files/%: packaging/man/%.in
 	@mkdir -p $(@D) && cp $< $@
 $(BUILD)/files/draftd.conf: $(OPTIONS) packaging/generate/conf.awk
 	$(call generate,conf.awk $<)
-$(BUILD)/files/%.bash: $(OPTIONS) packaging/generate/completion.awk
-	$(call generate,completion.awk -v program=$* $<)
+$(BUILD)/files/%.bash: $(OPTIONS) packaging/generate/completion.bash packaging/generate/completion.awk
+	$(call generate,completion.awk -v program=$* $(OPTIONS) packaging/generate/completion.bash)
 
 # ---- packages, installing, archives ----
 

@@ -200,6 +200,7 @@ def test_completion_of_draftctl(folder):
     names = commands()
     assert complete("draftctl", "") == {name.split()[0] for name in names}
     assert complete("draftctl", "--socket", "/tmp/s", "re") == {"replay", "reload"}
+    assert complete("draftctl", "--socket", "=", "/tmp/s", "-t", "1", "re") == {"replay", "reload"}
     assert complete("draftctl", "model", "") == {"make", "show"}
     for name in names:
         wanted = {option for _, option, _ in OPTION.findall(help_of("draftctl", *name.split()))}
