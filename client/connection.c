@@ -115,6 +115,10 @@ static int set_options(struct draft *draft, const struct draft_options *given)
 			return r;
 	}
 	draft->timeout_us = options.timeout_us == 0 ? TIMEOUT_DEFAULT_US : options.timeout_us;
+	if (options.spin_us < 0 || options.spin_us > SPIN_MAX_US)
+		return handle_fail(draft, -EINVAL, "spin_us is %lld; it is 0 to %d",
+			(long long)options.spin_us, SPIN_MAX_US);
+	draft->spin_us = options.spin_us;
 	r = set_client_name(draft, options.client_name ? options.client_name : "libdraft");
 	if (r < 0)
 		return r;

@@ -70,6 +70,9 @@ struct draft_options {
 	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable
 				  * ASCII characters, "name" or "name/version" */
 	int64_t timeout_us;      /* to connect, and of a blocking call; 0: 10 s, negative: none */
+	int64_t spin_us;         /* for so long a wait for a reply looks at the socket again and
+				  * again before it sleeps, up to 1 s: saves the time of waking up,
+				  * and costs a core meanwhile; 0: sleep at once */
 };
 
 /* What draftd serves, as it said when we connected. The struct and its strings live as long as the

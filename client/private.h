@@ -30,6 +30,7 @@
 #define FRAME_BYTES_MAX    (1u << 30) /* the largest max_frame_bytes this side accepts */
 #define TYPED_ERROR_BASE   1000       /* DRAFT_E_x is this plus the code on the wire */
 #define DEADLINE_NEVER     INT64_MAX
+#define SPIN_MAX_US        1000000
 
 /* A caller that blocks until its reply is there; on its stack. */
 struct waiter {
@@ -84,6 +85,7 @@ struct draft {
 	char socket_path[SOCKET_PATH_MAX + 1];
 	char client_name[NAME_BYTES];
 	int64_t timeout_us;
+	int64_t spin_us;
 
 	/* the connection */
 	int fd;      /* -1: none, or broken */
@@ -179,6 +181,11 @@ int transport_flush(struct draft *draft);
 /* One recvmsg(2), and all whole frames handled. 1, 0 if nothing was there, or the connection is
  * broken. Never blocks. */
 int transport_receive(struct draft *draft);
+
+/* Waits until the socket has something to do with, as transport_wait() does but looking without
+ * sleep for the first spin_us, and receives once. 1 (maybe nothing came), 0 when the time is over,
+ * or the connection is broken. */
+int transport_await(struct draft *draft, int64_t deadline_us);
 
 /* Waits until the socket can do one of `events`. 1, 0 when the time is over, or the connection is
  * broken. */

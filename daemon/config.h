@@ -22,6 +22,7 @@ struct config {
 	char *devices;    /* --devices LIST; NULL: the first */
 	uint32_t threads; /* CPU backend; 0: one a usable core */
 	struct markov_cuda_options cuda;
+	uint64_t engine_spin_us, loop_spin_us; /* how long the threads look before they sleep */
 	bool has_multiplier, has_soft_cap;
 	float multiplier, soft_cap;
 

@@ -69,6 +69,21 @@
 /* Launches in a row that priority 1 may lead while priority 0 waits. */
 #define LIMIT_PRIORITY_LAUNCHES 4
 
+/* How long a launch waits at most for requests that are due back, when it could begin with those
+ * that are there. */
+#define LIMIT_GATHER_US 500ull
+
+/* Launches that do not wait for anybody after waiting has failed again and again. */
+#define LIMIT_GATHER_PAUSE 64
+
+/* How long a thread may go on looking for news after the last draft, before it sleeps. */
+#define LIMIT_SPIN_US_MAX 1000000ull
+
+/* Memory of drafts and of their replies that is kept for the next ones: so many pieces of each,
+ * none larger than this. */
+#define LIMIT_SPARE_PIECES 256
+#define LIMIT_SPARE_BYTES  (8u << 10)
+
 #define LIMIT_BACKLOG 4096
 
 /* How long things may take: to read the last words before being closed, to go on sending frames

@@ -65,6 +65,7 @@ static int check_changes(
 		const char *name;
 		uint64_t old, new;
 	} fixed[] = {
+		{"engine_spin", old->engine_spin_us, new->engine_spin_us},
 		{"max_rows", old->max_rows, new->max_rows},
 		{"max_steps", old->max_steps, new->max_steps},
 		{"max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},

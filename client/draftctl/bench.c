@@ -120,6 +120,15 @@ static const struct option_spec options[] = {
 		.real_max = 3600,
 	},
 	{
+		.name = "spin",
+		.kind = OPTION_I64,
+		.value = "US",
+		.help = "look for replies for so long before sleeping, which takes a core",
+		.offset = offsetof(struct bench_options, load.spin_us),
+		.min = 0,
+		.max = 1000000,
+	},
+	{
 		.name = "seed",
 		.kind = OPTION_I64,
 		.value = "S",

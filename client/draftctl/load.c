@@ -77,7 +77,7 @@ static int line_open(const struct load *load, struct line *line, const struct co
 			return error_text_set(error, ENOMEM, "out of memory");
 	}
 	if (line->draft == NULL) {
-		r = command_connect(common, &line->draft, error);
+		r = command_connect_spinning(common, load->options.spin_us, &line->draft, error);
 		if (r < 0)
 			return r;
 	}
@@ -151,7 +151,7 @@ int load_open(const struct load_options *options, const struct common *common, s
 		goto out;
 	}
 	/* The first connection tells the vocabulary, and with it how large everything is. */
-	r = command_connect(common, &load->lines[0].draft, error);
+	r = command_connect_spinning(common, options->spin_us, &load->lines[0].draft, error);
 	if (r < 0)
 		goto out;
 	model = draft_model(load->lines[0].draft);

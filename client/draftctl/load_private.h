@@ -42,6 +42,7 @@ struct load {
 
 	/* of the run under way */
 	struct load_result *result;
+	const volatile sig_atomic_t *stop;
 	load_observer *observe;
 	void *user;
 	int64_t start_ns;

@@ -307,7 +307,7 @@ static const struct {
 	const char *text, *error;
 } bad_files[] = {
 	{"[limit]\n", "x.conf:1: there is no section [limit]; the sections are [socket], [model], "
-		      "[backend], [cuda], [limits], [log]"},
+		      "[backend], [cuda], [latency], [limits], [log]"},
 	{"\n[limits]\nmax_row = 1\n",
 		"x.conf:3: [limits] has no key max_row; draftd --help lists the keys"},
 	{"[log]\nmax_rows = 1\n",
