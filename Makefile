@@ -176,12 +176,18 @@ PYTEST := BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider t
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
+# Counts the allocations of a program under test.
+MALLOC_COUNT := $(BUILD)/tests/malloc_count.so
+$(MALLOC_COUNT): tests/preload/malloc_count.c
+	@mkdir -p $(@D)
+	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -fvisibility=hidden -fPIC -shared -o $@ $<
+
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
-integration: all ## run the integration tests alone
+integration: all $(MALLOC_COUNT) ## run the integration tests alone
 	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
-check-run: $(UNIT_PROGRAMS) all
+check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) all
 	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU
