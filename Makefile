@@ -290,7 +290,8 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	git archive --format=tar.gz --prefix=$(NAME)/ -o build/$(NAME).tar.gz HEAD
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
-	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all $(if $(CUDA_SRC),build/relocatable/tests/gpu)
+	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
+		$(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 
 clean: ## remove build/

@@ -15,10 +15,12 @@ for document; do
 	install -D -m 644 "$document" "$folder/share/doc/draftd/$document"
 done
 cp -r tests/golden "$folder/share/draftd/"
-programs=(draftd draftctl)
+install -m 755 "$build/bench/wire_echo" "$folder/bin/draftd-wire-bench"
+programs=(draftd draftctl draftd-wire-bench)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers}.py
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/latency.sh
 	programs+=(draftd-gpu-tests)
 fi
 
