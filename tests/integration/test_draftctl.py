@@ -113,6 +113,13 @@ def test_bench(daemon, folder):
     assert "p99.9" in text and "errors: none" in text
     assert '200' in json.dumps(json.loads(report.read_text()))
     assert draftctl("bench", "--requests", "20", "--warmup", "0", "--base", "host", socket=daemon.socket).returncode == 0
+    for connections in "1", "3":
+        options = "--requests", "60", "-n", "3", "-c", connections, "--warmup", "0", "--spin", "200", "--json", "-"
+        latency = json.loads(good(draftctl("bench", *options, socket=daemon.socket)))["latency_us"]
+        for less in "total", "device":
+            rest = latency[f"seen_less_{less}"]
+            assert 0 <= rest["p50"] <= rest["p99"] <= rest["max"] <= latency["seen"]["max"]
+        assert latency["seen_less_device"]["mean"] == pytest.approx(latency["seen"]["mean"] - latency["device"]["mean"], abs=1)
     done = draftctl("bench", "--requests", "50", "--warmup", "0", "--verify", "--model", MODEL, socket=daemon.socket)
     assert done.returncode == 0 and "equal" in done.stdout, done.stdout + done.stderr
 

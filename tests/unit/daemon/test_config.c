@@ -76,6 +76,8 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
 	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_RELEASE);
 	ck_assert_uint_eq(config.cuda.timeout_us, 10000000);
+	ck_assert_uint_eq(config.engine_spin_us, 0);
+	ck_assert_uint_eq(config.loop_spin_us, 0);
 	ck_assert_uint_eq(config.cuda.graph_bytes, 1073741824);
 }
 END_TEST
@@ -88,7 +90,8 @@ START_TEST(command_line_sets_every_type)
 			"--hello-timeout", "250ms", "--socket-mode", "600", "--multiplier", "-1.5",
 			"--soft-cap", "30e0", "--log-level", "debug", "--check-config",
 			"--cuda-form", "block", "--cuda-wait", "spin", "--cuda-l2", "keep",
-			"--cuda-timeout", "29s", "--cuda-graph-bytes", "1M"),
+			"--cuda-timeout", "29s", "--cuda-graph-bytes", "1M", "--engine-spin", "1s",
+			"--loop-spin", "50us"),
 		0);
 	ck_assert_str_eq(config.socket_path, "/tmp/s");
 	ck_assert_str_eq(config.devices, "0,1");
@@ -106,6 +109,8 @@ START_TEST(command_line_sets_every_type)
 	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
 	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_KEEP);
 	ck_assert_uint_eq(config.cuda.timeout_us, 29000000);
+	ck_assert_uint_eq(config.engine_spin_us, 1000000);
+	ck_assert_uint_eq(config.loop_spin_us, 50);
 	ck_assert_uint_eq(config.cuda.graph_bytes, 1048576);
 }
 END_TEST
@@ -191,6 +196,8 @@ static const struct {
 	{"cuda-l2", "on", "--cuda-l2 is \"on\"; it must be one of release, keep"},
 	{"cuda-timeout", "30s", "--cuda-timeout is 30s; it must be 10ms to 29s"},
 	{"cuda-graph-bytes", "1023K", "--cuda-graph-bytes is 1023K; it must be 1M to 1T"},
+	{"engine-spin", "1001ms", "--engine-spin is 1001ms; it must be 0us to 1s"},
+	{"loop-spin", "2s", "--loop-spin is 2s; it must be 0us to 1s"},
 	{"soft-cap", "-0.5", "--soft-cap is -0.5; it must be 0 or more"},
 	{"backend", "gpu", "--backend is \"gpu\"; it must be one of auto, cpu, cuda"},
 	{"backend", "CPU", "--backend is \"CPU\"; it must be one of auto, cpu, cuda"},
