@@ -9,7 +9,7 @@ DESTDIR ?=
 BUILD   ?= build
 CC      ?= gcc
 AR      ?= ar
-# Debian's own interpreter: python3-msgpack and python3-pytest are installed for it.
+# Debian's own interpreter: python3-msgpack, python3-pytest and python3-numpy are installed for it.
 PYTHON  ?= /usr/bin/python3
 # address, undefined or thread; each gets a build folder of its own.
 SANITIZE ?=
@@ -21,7 +21,7 @@ RUNS ?= 2000000
 # nothing to see in it.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(SANITIZE),0,$(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0))
-# a Python with PyTorch and Triton, for bench-gpu
+# a Python with PyTorch and Triton, for check-gpu and bench-gpu
 GPU_PYTHON ?= python3
 
 , := ,
@@ -42,7 +42,7 @@ CFLAGS   ?= -g
 ALL_CFLAGS = -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SAN) $(CFLAGS) -I. -D_GNU_SOURCE \
              -DDRAFTD_VERSION='"$(VERSION)"' -ffp-contract=off -fvisibility=hidden -MMD -MP \
              $(PACKAGES_CFLAGS)
-# DT_RPATH and not DT_RUNPATH: the libraries' own libraries are looked for there too.
+# DT_RPATH and not DT_RUNPATH: the libraries' own libraries are looked for there too. (libdraft, which Python loads, says it itself.)
 RELOCATE := $(if $(RELOCATABLE),-Wl$(,)--disable-new-dtags -Wl$(,)-rpath$(,)'$$ORIGIN/../lib')
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SAN) $(RELOCATE) $(LDFLAGS)
 
@@ -107,7 +107,7 @@ $(BUILD)/obj/kernels/cpu/%_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mav
 $(BUILD)/obj/kernels/cpu/%.o: OPT := $(if $(SANITIZE),-O2,-O3)
 # The CUDA runtime is linked statically and finds the driver at run time: the program starts without one.
 $(BUILD)/obj/kernels/cuda/%.o $(BUILD)/obj/tests/gpu/%.o: INCLUDE := -isystem $(CUDA_HOME)/include
-NVCC_FLAGS := -std=c++17 -O3 -I. -gencode=arch=compute_90a,code=sm_90a \
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a \
               -Xcompiler -fPIE,-fno-threadsafe-statics,-fno-exceptions
 # libdraft's objects go into a shared library.
 $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC
@@ -115,6 +115,8 @@ $(BUILD)/obj/client/%.o $(BUILD)/obj/proto/%.o: PIC := -fPIC
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) $(ALL_CFLAGS) $(INCLUDE) $(ISA) $(PIC) -c -o $@ $<
+# The block kernel is made of instructions that only 9.0 has; the plain one runs on 10.x, too.
+$(BUILD)/obj/kernels/cuda/plain_kernel.cu.o: NVCC_FLAGS += -gencode=arch=compute_100,code=sm_100
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call quiet,NVCC)$(CUDA_HOME)/bin/nvcc $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -138,7 +140,7 @@ $(BUILD)/obj/cuda-$(CUDA):
 
 $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
 	$(call quiet,LINK)$(CC) $(SAN) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=client/libdraft.map \
-		-Wl,-z,relro,-z,now $(if $(SANITIZE),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(CLIENT_OBJ) $(PROTO_OBJ) \
+		-Wl,-z,relro,-z,now $(if $(SANITIZE),,-Wl,-z,defs) $(RELOCATE) $(LDFLAGS) -o $@ $(CLIENT_OBJ) $(PROTO_OBJ) \
 		$(CLIENT_LIBS) $(PROTO_LIBS)
 	@ln -sf $(SONAME) $(BUILD)/libdraft.so
 
@@ -172,7 +174,7 @@ $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(ALL_LIBS) $(call pc_libs,check)
 
 # The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
-PYTEST := BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests/integration
+PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
@@ -219,8 +221,10 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) ## the CUDA backend on this machine's GPU: exactness, sharing, bounds
-	@$(GPU_TESTS) sharing golden tests/golden large odd
+check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds; the Python package's device regions
+	@$(GPU_TESTS) sharing golden tests/golden large odd memory
+	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
+	@$(GPU_PYTHON) tests/gpu/python_device.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 
@@ -267,10 +271,14 @@ deps: ## install the Debian packages that building and testing need, if any is m
 	@packaging/deps.sh
 
 LIBDIR := $(PREFIX)/lib
+# Where Debian's Python looks: below /usr in one place for every version, below /usr/local in its own version's. The package looks
+# for libdraft three folders up, in LIBDIR.
+PYTHONDIR ?= $(LIBDIR)/$(or $(if $(filter-out /usr,$(PREFIX)),$(notdir $(realpath $(PYTHON)))),python3)/dist-packages
+PYTHON_SRC := $(wildcard client/python/draft/*.py) client/python/draft/py.typed
 DOCDIR := $(PREFIX)/share/doc/draftd
 # What the README leads to, at the same relative places.
 DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMANCE.md kernels/markov.h client/draft.h \
-        client/examples/draft.c tests/integration/wire_codec.py
+        client/examples/draft.c client/examples/draft_torch.py client/python/README.md tests/integration/wire_codec.py
 install: all ## install below $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include) $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
@@ -278,11 +286,12 @@ install: all ## install below $(DESTDIR)$(PREFIX)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdraft.so
 	install -m 644 client/draft.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
+	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/draft $(PYTHON_SRC)
 	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
 uninstall: ## remove what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/draftd bin/draftctl include/draft.h)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdraft.so pkgconfig/libdraft.pc)
-	rm -rf $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PYTHONDIR)/draft
 
 NAME := draftd-$(VERSION)
 dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz

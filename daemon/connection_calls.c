@@ -48,8 +48,8 @@ static void end_request(struct server *server, struct request *request)
 		connection->pending--;
 		connection->held_bytes -= request->held_bytes;
 	}
-	region_unpin(request->draft.base_region);
-	region_unpin(request->draft.logits_region);
+	region_drop(request->draft.base_region);
+	region_drop(request->draft.logits_region);
 	request_recycle(&server->spare_requests, request);
 }
 

@@ -21,6 +21,7 @@ struct columns { /* of the largest launch; engine thread only */
 	uint64_t *base_strides;
 	void **logits;
 	uint64_t *logits_strides;
+	enum memory_kind *base_memory, *logits_memory;
 	uint32_t *tokens;
 	uint8_t *flags;
 };
@@ -60,6 +61,8 @@ static void columns_done(struct columns *columns)
 	free(columns->base_strides);
 	free(columns->logits);
 	free(columns->logits_strides);
+	free(columns->base_memory);
+	free(columns->logits_memory);
 	free(columns->tokens);
 	free(columns->flags);
 	*columns = (struct columns){0};
@@ -77,12 +80,15 @@ static int columns_init(struct columns *columns, size_t rows, size_t steps)
 		.base_strides = calloc(rows, sizeof(*columns->base_strides)),
 		.logits = calloc(rows, sizeof(*columns->logits)),
 		.logits_strides = calloc(rows, sizeof(*columns->logits_strides)),
+		.base_memory = calloc(rows, sizeof(*columns->base_memory)),
+		.logits_memory = calloc(rows, sizeof(*columns->logits_memory)),
 		.tokens = calloc(rows * steps, sizeof(*columns->tokens)),
 		.flags = calloc(rows, sizeof(*columns->flags)),
 	};
 	if (columns->anchors && columns->positions && columns->seeds && columns->slots &&
 		columns->temperatures && columns->base && columns->base_strides &&
-		columns->logits && columns->logits_strides && columns->tokens && columns->flags)
+		columns->logits && columns->logits_strides && columns->base_memory &&
+		columns->logits_memory && columns->tokens && columns->flags)
 		return 0;
 	columns_done(columns);
 	return -ENOMEM;
@@ -101,6 +107,8 @@ static void gather(struct columns *columns, uint32_t at, const struct draft *dra
 		columns->base_strides[at + row] = draft->base.step_stride;
 		columns->logits[at + row] = request_logits_at(draft, row);
 		columns->logits_strides[at + row] = draft->logits.step_stride;
+		columns->base_memory[at + row] = draft->base.memory;
+		columns->logits_memory[at + row] = draft->logits.memory;
 	}
 }
 
@@ -121,6 +129,8 @@ static int run_launch(
 		.base_strides = columns->base_strides,
 		.logits = columns->logits,
 		.logits_strides = columns->logits_strides,
+		.base_memory = columns->base_memory,
+		.logits_memory = columns->logits_memory,
 		.tokens = columns->tokens,
 		.flags = columns->flags,
 	};

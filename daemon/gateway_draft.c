@@ -84,14 +84,15 @@ static int find_region(const struct connection *connection, const char *what,
 	return 0;
 }
 
-/* Of a checked place. Pins the region for as long as the request looks into it. */
+/* Of a checked place. Holds the region for as long as the request looks into it. */
 static struct placement place_in_region(struct region *region, const struct bulk *bulk)
 {
-	region_pin(region);
+	region_hold(region);
 	return (struct placement){
 		.at = region->memory + bulk->offset,
 		.row_stride = bulk->row_stride,
 		.step_stride = bulk->step_stride,
+		.memory = region->kind,
 	};
 }
 
@@ -241,8 +242,8 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 	if (r == 0)
 		r = place_base(connection, wire, vocab, copy, request, fault);
 	if (r < 0) {
-		region_unpin(request->draft.base_region);
-		region_unpin(request->draft.logits_region);
+		region_drop(request->draft.base_region);
+		region_drop(request->draft.logits_region);
 		request_recycle(&server->spare_requests, request);
 		return r;
 	}

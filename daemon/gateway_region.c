@@ -69,6 +69,19 @@ static struct parcel *opened_parcel(struct region *region, uint32_t id)
 	return parcel;
 }
 
+static void note_plain(const struct connection *connection, const struct region *region)
+{
+	struct log_context context;
+
+	if (!connection || !region->plain_why.text[0])
+		return;
+	context = connection_context(connection);
+	log_line(LOG_WARNING, &context,
+		"region %" PRIu32 " of %" PRIu64 " bytes is not pinned, so that every row of it is "
+		"copied twice: %s",
+		region->id, region->bytes, region->plain_why.text);
+}
+
 /* A region is mapped, or it could not be. Its client may be gone. */
 static void region_opened(struct region *region)
 {
@@ -77,6 +90,10 @@ static void region_opened(struct region *region)
 	struct connection *connection = request->connection;
 
 	region->waiting = NULL;
+	if (region->fault.code == ERROR_DEVICE_LOST)
+		server_lose_device(server, region->plain_why.text);
+	else
+		note_plain(connection, region);
 	if (region->fault.code == ERROR_INTERNAL)
 		log_error("a region can't be made: %s", region->fault.text);
 	if (region->fault.code != ERROR_NONE) {

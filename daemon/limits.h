@@ -57,6 +57,11 @@
  */
 #define LIMIT_REGION_SLICE_BYTES (32ull << 20)
 
+/* Regions up to this are pinned, so that a GPU copies from and to them by itself. The driver takes
+ * in the order of a quarter of a second a GiB, during which a stop waits and launches may; larger
+ * ones are copied by the processor. */
+#define LIMIT_PINNED_BYTES (4ull << 30)
+
 /* Inline base up to this is copied, a longer one keeps its frame. */
 #define LIMIT_COPY_BYTES (64u << 10)
 

@@ -18,7 +18,7 @@
 
 /* In the order of markov.h's enums, and of the syslog levels from LOG_ERR. */
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
-static const char *const cuda_forms[] = {"auto", "block", "step", NULL};
+static const char *const cuda_forms[] = {"auto", "block", "step", "plain", NULL};
 static const char *const cuda_waits[] = {"spin", "sleep", NULL};
 static const char *const cuda_l2s[] = {"release", "keep", NULL};
 static const char *const log_levels[] = {"error", "warning", "notice", "info", "debug", NULL};
@@ -44,9 +44,9 @@ const struct option_info options[] = {
 		.help = "the GPU, by number or UUID; the first one if absent"},
 	{"threads", 0, "N", IN("backend", "threads"), OPTION_COUNT, FIELD(threads), RANGE(0, LIMIT_THREADS_MAX),
 		.help = "threads of the CPU backend; 0: one a usable core"},
-	{"cuda-form", 0, "NAME", IN("cuda", "form"), OPTION_CHOICE, FIELD(cuda.form), RANGE(MARKOV_CUDA_AUTO, MARKOV_CUDA_STEP),
+	{"cuda-form", 0, "NAME", IN("cuda", "form"), OPTION_CHOICE, FIELD(cuda.form), RANGE(MARKOV_CUDA_AUTO, MARKOV_CUDA_PLAIN),
 		.initial = MARKOV_CUDA_AUTO, .choices = cuda_forms,
-		.help = "a launch a block takes the whole GPU; one a step is slower and shares it"},
+		.help = "block: the whole GPU at once; step: what is free, slower; plain: slow"},
 	{"cuda-wait", 0, "NAME", IN("cuda", "wait"), OPTION_CHOICE, FIELD(cuda.wait), RANGE(MARKOV_CUDA_SPIN, MARKOV_CUDA_SLEEP),
 		.initial = MARKOV_CUDA_SPIN, .choices = cuda_waits,
 		.help = "spin: a core looks at the GPU all the while; sleep: up to 0.1 ms late"},

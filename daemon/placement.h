@@ -3,6 +3,7 @@
 #ifndef DAEMON_PLACEMENT_H
 #define DAEMON_PLACEMENT_H
 
+#include "kernels/memory.h"
 #include "proto/message.h"
 
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 struct placement {
 	uint8_t *at; /* row 0, step 0 */
 	uint64_t row_stride, step_stride;
+	enum memory_kind memory; /* that it lies in */
 };
 
 /* Checks that rows 0 to `row_last`, each of `steps` steps of `vocab` values, lie within

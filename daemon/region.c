@@ -33,6 +33,10 @@ static void release_work(uv_work_t *work)
 	struct region *region = region_of(work);
 	uint64_t slice = next_slice(region);
 
+	if (region->unpin) {
+		markov_memory_unpin(region->pool->memory, region->memory, region->kind);
+		region->unpin = false;
+	}
 	region_memory_release(region->memory + region->done, slice, region->take_pages);
 	region->done += slice;
 }
@@ -55,7 +59,25 @@ static void release(struct region *region)
 {
 	region->done = 0;
 	region->take_pages = !region->imported && !region->pool->ending;
+	region->unpin = region->kind == MEMORY_PINNED && !region->pool->lost;
 	uv_queue_work(region->pool->loop, &region->work, release_work, release_done);
+}
+
+/* As a whole, which a row needs. Where that fails, the region is copied by the processor and is
+ * otherwise the same. */
+static void pin(struct region *region)
+{
+	int r;
+
+	if (region->bytes > LIMIT_PINNED_BYTES) {
+		error_text_set(&region->plain_why, E2BIG, "the most that is pinned is %llu bytes",
+			(unsigned long long)LIMIT_PINNED_BYTES);
+		return;
+	}
+	r = markov_memory_pin(region->pool->memory, region->memory, region->bytes, &region->kind,
+		&region->plain_why);
+	if (r == -EIO)
+		message_refuse(&region->fault, ERROR_DEVICE_LOST, "the device is lost");
 }
 
 /* Worker thread; the loop thread leaves the region alone meanwhile. The first slice makes the
@@ -76,6 +98,8 @@ static void open_work(uv_work_t *work)
 		r = region_memory_back(region->fd, region->done, slice, &region->fault);
 	if (r == 0)
 		region->done += slice;
+	if (r == 0 && region->done == region->bytes)
+		pin(region);
 	if (!region->memory && region->fd >= 0) {
 		close(region->fd);
 		region->fd = -1;
@@ -141,20 +165,20 @@ int region_start(struct region_pool *pool, uint32_t id, uint64_t bytes, int fd,
 
 static void release_if_unused(struct region *region)
 {
-	if (!region->open && !region->pins)
+	if (!region->open && !region->holds)
 		release(region);
 }
 
-void region_pin(struct region *region)
+void region_hold(struct region *region)
 {
-	region->pins++;
+	region->holds++;
 }
 
-void region_unpin(struct region *region)
+void region_drop(struct region *region)
 {
 	if (!region)
 		return;
-	region->pins--;
+	region->holds--;
 	release_if_unused(region);
 }
 

@@ -84,6 +84,30 @@ static int check_changes(
 	return 0;
 }
 
+/* What clients rely on, and where their regions lie. */
+static int check_facts(
+	const struct markov_facts *old, const struct markov_facts *new, struct error_text *error)
+{
+	if (new->vocab != old->vocab)
+		return error_text_set(error, EINVAL,
+			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
+			"; that needs a restart",
+			new->vocab, old->vocab);
+	if (new->device_count != old->device_count)
+		return error_text_set(error, EINVAL,
+			"the new head takes %" PRIu32 " devices, the old one %" PRIu32
+			"; that needs a restart",
+			new->device_count, old->device_count);
+	for (uint32_t i = 0; i < new->device_count; i++)
+		if (strcmp(new->devices[i].uuid, old->devices[i].uuid) != 0)
+			return error_text_set(error, EINVAL,
+				"device %" PRIu32
+				" of the new head is %s, of the old one %s; that needs a "
+				"restart, because regions are bound to devices",
+				i, new->devices[i].uuid, old->devices[i].uuid);
+	return 0;
+}
+
 static void load_work(uv_work_t *work)
 {
 	struct reload *reload = LINK_OWNER(work, struct reload, work);
@@ -92,11 +116,8 @@ static void load_work(uv_work_t *work)
 	if (reload->result < 0)
 		return;
 	reload->facts = *markov_facts(reload->model.head);
-	if (reload->facts.vocab != reload->server->facts.vocab) {
-		reload->result = error_text_set(&reload->error, EINVAL,
-			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
-			"; that needs a restart",
-			reload->facts.vocab, reload->server->facts.vocab);
+	reload->result = check_facts(&reload->server->facts, &reload->facts, &reload->error);
+	if (reload->result < 0) {
 		markov_close(reload->model.head);
 		reload->model.head = NULL;
 	}

@@ -4,7 +4,7 @@
  * Made and freed by the loop thread. A draft belongs to the engine from engine_submit() until it
  * comes back through engine_collect() or engine_cancel(); meanwhile the loop thread touches only
  * `connection`, `id`, `method` and the link of the connection's table. A draft owns its columns,
- * its frame and its reply's logits, and pins its regions, until its reply is queued. */
+ * its frame and its reply's logits, and holds its regions, until its reply is queued. */
 #ifndef DAEMON_REQUEST_H
 #define DAEMON_REQUEST_H
 
@@ -88,7 +88,7 @@ void request_pool_done(struct request_pool *pool);
 struct request *request_new_draft(struct request_pool *pool, uint32_t id,
 	const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy);
 
-/* Frees the request with its buffers; its regions must be unpinned. NULL is fine. */
+/* Frees the request with its buffers; its regions must be dropped. NULL is fine. */
 void request_free(struct request *request);
 
 /* The same, but the memory of a draft may go into the pool. */

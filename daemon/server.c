@@ -107,8 +107,8 @@ void server_stop(struct server *server)
 	close_handle(&server->finished);
 	close_handle(&server->spin);
 	/* A model that is being loaded is not needed any more, and its loading can't be
-	 * interrupted. */
-	if (server->reload)
+	 * interrupted; nor can workers that wait for a lost device. */
+	if (server->reload || server->lost)
 		uv_stop(server->loop);
 }
 
@@ -321,7 +321,9 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.user = server,
 	};
 	server_listen_to_engine(server);
-	r = start_workers(server, error);
+	r = markov_memory_open(&server->facts, &server->regions.memory, error);
+	if (r == 0)
+		r = start_workers(server, error);
 	if (r < 0)
 		markov_close(model->head);
 	else
@@ -343,6 +345,7 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	}
 	return 0;
 fail:
+	markov_memory_close(server->regions.memory);
 	config_done(&server->config);
 	return r;
 }
@@ -354,6 +357,10 @@ int server_run(struct server *server)
 	int exit_code;
 
 	uv_run(server->loop, UV_RUN_DEFAULT);
+	if (server->lost) {
+		log_notice("stopped; what a lost device has goes with the process");
+		_exit(server->exit_code);
+	}
 	if (server->reload && uv_loop_alive(server->loop)) {
 		log_notice("stopped; a reload was under way");
 		_exit(server->exit_code);
@@ -367,7 +374,8 @@ int server_run(struct server *server)
 	while ((link = link_pop(&left)))
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
 	reload_abandoned(server);
-	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests pinned */
+	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests held */
+	markov_memory_close(server->regions.memory);
 	exit_code = server->exit_code;
 	request_pool_done(&server->spare_requests);
 	parcel_pool_done(&server->spare_parcels);

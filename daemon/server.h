@@ -84,6 +84,9 @@ int server_run(struct server *server);
  * stops. */
 void server_drain(struct server *server, const char *reason);
 
+/* The device is lost, which the engine may not know yet: drains, and fails in the end. */
+void server_lose_device(struct server *server, const char *reason);
+
 /* reload.c: loads configuration and model beside the old and swaps. `request` (or NULL: asked by a
  * signal) is answered. */
 void server_reload(struct server *server, struct request *request);

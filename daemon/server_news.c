@@ -11,11 +11,12 @@
 
 #include <stdlib.h>
 
-static void lose_device(struct server *server, const char *reason)
+void server_lose_device(struct server *server, const char *reason)
 {
 	if (server->lost)
 		return;
 	server->lost = true;
+	server->regions.lost = true;
 	server->exit_code = EXIT_FAILURE;
 	log_error("the device is lost: %s; stopping", reason);
 	server_drain(server, "the device is lost");
@@ -35,7 +36,7 @@ static void collect(struct server *server)
 	while ((link = link_pop(&report.finished)))
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
 	if (report.lost)
-		lose_device(server, report.reason.text);
+		server_lose_device(server, report.reason.text);
 	server_settle(server);
 	server_stop_if_done(server);
 }

@@ -1,12 +1,28 @@
 /* What a backend of markov.h is: a table of functions and a state. markov.c checks batches and
- * keeps the order of calls; a backend computes. Everything here runs on the thread that uses the
- * head. */
+ * keeps the order of calls; a backend computes, on the thread that uses the head. What it does for
+ * memory, any thread may call. */
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 
 #include "kernels/markov.h"
+#include "kernels/memory.h"
+
+/* What memory.h promises, for host memory that a backend would rather have pinned. */
+struct memory_backend {
+	/* For the devices of a head with these facts. */
+	int (*open)(const struct markov_facts *facts, void **ret_state, struct error_text *error);
+	void (*close)(void *state);
+	int (*pin)(void *state, void *address, size_t bytes, struct error_text *error);
+	void (*unpin)(void *state, void *address);
+};
+
+struct markov_memory {
+	const struct memory_backend *backend; /* NULL: plain memory is as good as any */
+	void *state;
+};
 
 struct backend {
+	const struct memory_backend *memory; /* or NULL */
 	/* Starts a checked batch, which stays valid until wait() returned. 0 or -errno. */
 	int (*launch)(void *state, const struct markov_batch *batch, struct error_text *error);
 	/* Waits for it. 0, or -EIO when the device is lost. */

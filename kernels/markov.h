@@ -9,6 +9,7 @@
 
 #include "checkpoint.h"
 #include "error_text.h"
+#include "memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +28,9 @@ enum markov_backend {
 enum markov_cuda_form {
 	MARKOV_CUDA_AUTO,  /* a launch a block where the GPU can run it */
 	MARKOV_CUDA_BLOCK, /* one launch for all steps, which takes all multiprocessors */
-	MARKOV_CUDA_STEP,  /* one launch a step: slower, but it shares the GPU */
+	MARKOV_CUDA_STEP,  /* one launch a step: slower, but it needs no more than is free */
+	MARKOV_CUDA_PLAIN, /* one launch a step, every value in full: the check on the others, and
+			      for GPUs that can't run them */
 };
 enum markov_cuda_wait {
 	MARKOV_CUDA_SPIN,  /* look at the GPU again and again: soonest, one core busy meanwhile */
@@ -92,6 +95,8 @@ struct markov_batch {
 	void *const *logits; /* [rows]: where step 0's V draft logits go, or NULL for a row that
 				wants none */
 	const uint64_t *logits_strides;
+	/* [rows]: what the row's base and draft logits lie in, whole; or NULL: all plain */
+	const enum memory_kind *base_memory, *logits_memory;
 	uint32_t *tokens;     /* out [rows*K], row-major */
 	uint8_t *flags;       /* out [rows]: MARKOV_FLAG_… */
 	uint16_t *trace_bias; /* tests: out [rows,K,V] BF16 of NUMERICS section 3, or NULL */

@@ -38,6 +38,7 @@ need check library check
 need python3 test -x /usr/bin/python3
 need python3-msgpack module msgpack
 need python3-pytest module pytest
+need python3-numpy module numpy
 need systemd command -v systemd-socket-activate
 need valgrind command -v valgrind
 need clang command -v clang

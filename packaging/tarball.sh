@@ -15,13 +15,15 @@ for document; do
 	install -D -m 644 "$document" "$folder/share/doc/draftd/$document"
 done
 cp -r tests/golden "$folder/share/draftd/"
+# where the package finds libdraft three folders up, as installed
+install -D -m 644 -t "$folder/lib/python3/dist-packages/draft" client/python/draft/{*.py,py.typed}
 install -m 755 "$build/bench/wire_echo" "$folder/bin/draftd-wire-bench"
-programs=(draftd draftctl draftd-wire-bench)
+programs=(bin/draftd bin/draftctl bin/draftd-wire-bench lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
-	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/latency.sh
-	programs+=(draftd-gpu-tests)
+	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device}.py
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh
+	programs+=(bin/draftd-gpu-tests)
 fi
 
 glibc='^(ld-linux.*|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil)\.so'
@@ -38,7 +40,7 @@ strip --strip-unneeded "$folder"/bin/* "$folder"/lib/lib*.so.*
 
 # Every library must come from the archive itself, or be glibc's.
 for program in "${programs[@]}"; do
-	env -i ldd "$folder/bin/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
+	env -i ldd "$folder/$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
 		if [[ ! $name =~ $glibc && $(realpath "$path") != $(realpath "$folder")/* ]]; then
 			echo "$program takes $name from $path, not from the archive" >&2
 			exit 1

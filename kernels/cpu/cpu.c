@@ -286,4 +286,4 @@ out:
 	return 0;
 }
 
-const struct backend cpu_backend = {cpu_launch, cpu_wait, cpu_close};
+const struct backend cpu_backend = {.launch = cpu_launch, .wait = cpu_wait, .close = cpu_close};

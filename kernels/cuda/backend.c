@@ -53,21 +53,6 @@ void cuda_options_init(struct cuda_options *options)
 	};
 }
 
-static int zeroed(void **ret, size_t bytes, struct error_text *error)
-{
-	void *memory = NULL;
-	int r = CUDA_CALL(error, cudaMalloc(&memory, bytes));
-	if (!r)
-		r = CUDA_CALL(error, cudaMemset(memory, 0, bytes));
-	if (!r) /* the head's stream does not wait for the default one */
-		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamLegacy));
-	if (r)
-		cudaFree(memory);
-	else
-		*ret = memory;
-	return r;
-}
-
 /* Pinned memory that the kernels write into: the device sees it at the same address. */
 static int pinned(void **ret, size_t bytes, struct error_text *error)
 {
@@ -88,11 +73,12 @@ static int allocate(struct cuda_head *head, struct error_text *error)
 	const size_t rows = launcher->max_rows, steps = launcher->max_steps;
 	const size_t columns = sizeof(struct draft_columns) + rows * sizeof(struct draft_row);
 
-	int r = zeroed((void **)&d->columns, columns, error);
+	int r = cuda_zeroed((void **)&d->columns, columns, error);
 	if (!r)
-		r = zeroed(&d->exchange, block_kernel_exchange_bytes(), error);
+		r = cuda_zeroed(&d->exchange, block_kernel_exchange_bytes(), error);
 	if (!r)
-		r = zeroed((void **)&d->step_keys, steps * rows * sizeof(*d->step_keys), error);
+		r = cuda_zeroed(
+			(void **)&d->step_keys, steps * rows * sizeof(*d->step_keys), error);
 	if (!r)
 		r = pinned((void **)&launcher->columns, columns, error);
 	if (!r)
@@ -104,6 +90,8 @@ static int allocate(struct cuda_head *head, struct error_text *error)
 	d->step_keys_pitch = launcher->max_rows;
 	return r;
 }
+
+static const char *const form_names[] = {"auto", "block", "step", "plain"};
 
 static void describe(
 	struct cuda_head *head, const struct checkpoint *checkpoint, const char *why_not)
@@ -123,9 +111,8 @@ static void describe(
 	f->device_count = 1;
 	f->devices[0] = head->device.facts;
 	f->table_bytes = head->tables.bytes;
-	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s, %llu KiB of graphs",
-		head->device.facts.name,
-		head->form == MARKOV_CUDA_BLOCK ? "one launch a block" : "one launch a step",
+	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s form, %llu KiB of graphs",
+		head->device.facts.name, form_names[head->form],
 		(unsigned long long)head->graphs.bytes >> 10);
 	if (why_not) {
 		const size_t used = strlen(f->choice);
@@ -184,10 +171,12 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		return r;
 	head->form = head->options.form;
 	if (head->form == MARKOV_CUDA_AUTO)
-		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_STEP;
-	if (head->form == MARKOV_CUDA_BLOCK && !launcher->has_block)
-		return error_text_set(error, ENOTSUP, "the block form can't run here: %s", why_not);
-	staging_init(&head->staging, head->options.memory);
+		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_PLAIN;
+	if (head->form != MARKOV_CUDA_PLAIN && !launcher->has_block)
+		return error_text_set(error, ENOTSUP,
+			"the %s form can't run here: %s; form = plain can", form_names[head->form],
+			why_not);
+	staging_init(&head->staging);
 	head->sequence = SEQUENCE_FIRST;
 	r = graph_table_build(&head->graphs, launcher, head->form, head->stream,
 		head->options.graph_bytes_max, progress, user, error);
@@ -322,7 +311,7 @@ int cuda_head_launch(
 	if (head->replayable)
 		r = launch_graph(head, error);
 	else
-		r = launcher_enqueue_steps(
+		r = launcher_enqueue_plain(
 			launcher, batch->rows, batch->steps, head->stream, error);
 	if (!r)
 		r = staging_collect(

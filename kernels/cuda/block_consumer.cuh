@@ -13,8 +13,8 @@ template <int N> struct consumer {
 	const block_layout<N> &shared;
 	block_state<N> &state;
 	hint_word (*anywhere)[EXCHANGE_ROWS_MAX];
-	const int rows, steps;
-	const uint64_t first_number; // of step 0's packets
+	const block_batch<N> &batch;
+	const int rows;
 	const int parts;
 	const int group, warp, lane; // warp of the group
 	const uint64_t evict_normal = policy_evict_normal();
@@ -25,13 +25,12 @@ template <int N> struct consumer {
 	uint32_t parity = 0;
 
 	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s,
-		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX], int row_count,
-		int step_count, uint64_t number)
-	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a),
-	      rows(row_count), steps(step_count), first_number(number),
-	      parts(stages_a_tile(h.rank, shape::stage_chunks)),
+		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX],
+		const block_batch<N> &b)
+	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a), batch(b),
+	      rows(b.rows), parts(stages_a_tile(h.rank, shape::stage_chunks)),
 	      group(uniform(threadIdx.x / WARPGROUP)), warp(uniform(threadIdx.x / 32 % 4)),
-	      lane(threadIdx.x % 32), mover{h, s, *l.state, row_count, step_count, warp, lane,
+	      lane(threadIdx.x % 32), mover{h, s, *l.state, b.rows, b.end, warp, lane,
 					      shared_address(l.base) +
 						      group * shape::base_depth * shape::base_bytes,
 					      l.base +
@@ -41,7 +40,7 @@ template <int N> struct consumer {
 
 	DEVICE void settle(cursor &at) const
 	{
-		while (at.item >= schedule.items && at.step < steps) {
+		while (at.item >= schedule.items && at.step < batch.end) {
 			at.item -= schedule.items;
 			at.step++;
 		}
@@ -107,8 +106,9 @@ template <int N> struct consumer {
 					part, sum);
 			return;
 		}
-		const int first =
-			(at.step * schedule.streamed + schedule.stream_place(at.item)) * parts;
+		const int first = ((at.step - batch.begin) * schedule.streamed +
+					  schedule.stream_place(at.item)) *
+				  parts;
 		for (int part = 0; part < parts; part++) {
 			move_in_ring(first + part);
 			barrier_wait(shared_address(&state.full[stage]), parity);
@@ -134,18 +134,19 @@ template <int N> struct consumer {
 		const float (&sum)[N / 8][4], int slot, uint32_t (&logits)[N / 8][2]) const
 	{
 		const uint32_t tile = mover.base_address + slot * shape::base_bytes;
+		uint32_t base[N / 8][2];
+#pragma unroll
+		for (int r = 0; r < N / 8; r++) // all under way before the first is needed
+			load_transposed(matrix_address(tile, r), base[r][0], base[r][1]);
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
-			const uint32_t address = matrix_address(tile, r);
-			uint32_t base[2];
-			load_transposed(address, base[0], base[1]);
 #pragma unroll
 			for (int z = 0; z < 2; z++) {
 				const __nv_bfloat162 bias =
 					__floats2bfloat162_rn(sum[r][2 * z], sum[r][2 * z + 1]);
-				logits[r][z] = add_bf16x2(base[z], *(const uint32_t *)&bias);
+				logits[r][z] = add_bf16x2(base[r][z], *(const uint32_t *)&bias);
 			}
-			store_transposed(address, logits[r][0], logits[r][1]);
+			store_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
 		}
 		__syncwarp();
 		if (head.multiplier == 1.0f && head.soft_cap == 0.0f)
@@ -162,64 +163,87 @@ template <int N> struct consumer {
 		return bits_float(y ? logits[z] & 0xFFFF0000u : logits[z] << 16);
 	}
 
+	// One exchange of the reduction below, between threads whose lanes differ in bit `other`:
+	// of `count` values each thread keeps half, or its one. True if it kept the upper half.
+	template <int count> DEVICE bool exchange_halves(float *most, int other) const
+	{
+		constexpr int kept = count > 1 ? count / 2 : 1;
+		const bool upper = count > 1 && (lane & other);
+#pragma unroll
+		for (int i = 0; i < kept; i++) {
+			const float mine = upper ? most[i + count - kept] : most[i];
+			const float given = upper ? most[i] : most[i + count - kept];
+			most[i] = fmaxf(mine, __shfl_xor_sync(~0u, given, other));
+		}
+		return upper;
+	}
+
+	// The maxima over the eight threads that share t of this thread's values for rows 8r + 2t +
+	// y, which lie at 2r + y. At the end each thread has those of N / 32 rows, at least one, of
+	// which the first is returned.
+	DEVICE int reduce_rows(float (&most)[N / 4]) const
+	{
+		constexpr int second = N / 8 > 1 ? N / 8 : 1, third = N / 16 > 1 ? N / 16 : 1;
+		int at = 0;
+		at += exchange_halves<N / 4>(most, 16) ? N / 8 : 0;
+		at += exchange_halves<second>(most, 8) ? second / 2 : 0;
+		at += exchange_halves<third>(most, 4) ? third / 2 : 0;
+		return at / 2 * 8 + 2 * (lane & 3) + at % 2;
+	}
+
 	// From a step's first tile: values that the rows surely reach, so that few candidates are
 	// queued.
 	DEVICE void find_lower_bounds(
 		const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
 	{
 		const int t = lane & 3;
+		float most[N / 4];
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
-			float most[2];
 #pragma unroll
 			for (int y = 0; y < 2; y++) {
-				const row_test test = state.test[r * 8 + 2 * t + y];
-				most[y] = fmaxf(
-					surely_reached(logit_of(logits[r], 0, y), test, ids[0]),
-					surely_reached(logit_of(logits[r], 1, y), test, ids[1]));
+				const row_test &test = state.test[r * 8 + 2 * t + y];
+				const float low = logit_of(logits[r], 0, y),
+					    high = logit_of(logits[r], 1, y);
+				most[2 * r + y] = fmaxf(surely_reached(low, test, ids[0]),
+					surely_reached(high, test, ids[1]));
 			}
+		}
+		const int row = reduce_rows(most);
 #pragma unroll
-			for (int other = 4; other < 32; other <<= 1) {
-				most[0] = fmaxf(most[0], __shfl_xor_sync(~0u, most[0], other));
-				most[1] = fmaxf(most[1], __shfl_xor_sync(~0u, most[1], other));
-			}
-			if (lane < 4) {
-				atomicMax(&state.lower[r * 8 + 2 * lane], order_of(most[0]));
-				atomicMax(&state.lower[r * 8 + 2 * lane + 1], order_of(most[1]));
-			}
-		}
+		for (int i = 0; i < (N > 32 ? 2 : 1); i++)
+			atomicMax(&state.lower[row + i], order_of(most[i]));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
-		for (int row = threadIdx.x % WARPGROUP; row < rows; row += WARPGROUP) {
-			const float bound = bound_of_scaled(order_value(state.lower[row]));
-			if (bound < state.test[row].bound)
-				state.test[row].bound = bound;
-		}
+		for (int i = threadIdx.x % WARPGROUP; i < rows; i += WARPGROUP)
+			state.test[i].tighten(bound_of_scaled(order_value(state.lower[i])));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
 	}
 
-	// Which of the thread's values may win: bit 4r + 2z + y.
+	// Which of the thread's values may win: bit 4r + 2z + y. Few do, so a branch for several at
+	// once skips the bits.
 	DEVICE uint32_t passing(const uint32_t (&logits)[N / 8][2], const uint32_t (&ids)[2]) const
 	{
+		constexpr int together = N == 8 ? 1 : 2;
 		const int t = lane & 3;
 		uint32_t pass = 0;
 #pragma unroll
-		for (int r = 0; r < N / 8; r++) {
-			const row_test test[2] = {
-				state.test[r * 8 + 2 * t], state.test[r * 8 + 2 * t + 1]};
-			float reach[4], least[4];
+		for (int first = 0; first < N / 8; first += together) {
+			float reach[together * 4], least[together * 4];
+			bool any = false;
 #pragma unroll
-			for (int x = 0; x < 4; x++) {
-				const int z = x >> 1, y = x & 1;
-				reach[x] = reach_128(fma_ftz(
-					logit_of(logits[r], z, y), test[y].scale, test[y].bound));
-				least[x] = least_uniform_128(hash_upper(test[y].hash, ids[z]));
+			for (int x = 0; x < together * 4; x++) {
+				const int r = first + x / 4, z = x >> 1 & 1, y = x & 1;
+				const row_test test = state.test[r * 8 + 2 * t + y];
+				reach[x] = reach_128(
+					fma_ftz(logit_of(logits[r], z, y), test.scale, test.bound));
+				least[x] = least_uniform_128(hash_upper(test.hash, ids[z]));
+				any = any || !(least[x] > reach[x]);
 			}
-			if (!(least[0] > reach[0]) || !(least[1] > reach[1]) ||
-				!(least[2] > reach[2]) || !(least[3] > reach[3])) {
+			if (any) {
 #pragma unroll
-				for (int x = 0; x < 4; x++)
+				for (int x = 0; x < together * 4; x++)
 					if (!(least[x] > reach[x]))
-						pass |= 1u << (r * 4 + x);
+						pass |= 1u << (first * 4 + x);
 			}
 		}
 		return pass;
@@ -233,7 +257,8 @@ template <int N> struct consumer {
 		if (quotient == -INFINITY)
 			return;
 		if (t == 0.0f || !(quotient < INFINITY)) { // no noise changes these
-			state.raise(row, quotient, id, &anywhere[step][row], first_number + step);
+			state.raise(
+				row, quotient, id, &anywhere[step][row], batch.first_number + step);
 			return;
 		}
 		const row_test &test = state.test[row];
@@ -269,10 +294,22 @@ template <int N> struct consumer {
 		__syncwarp();
 	}
 
+	DEVICE const char *embedding(uint32_t token) const
+	{
+		return (const char *)head.w1 +
+		       (uint64_t)min(token, head.target_vocab - 1) * head.rank * 2;
+	}
+
+	// For a whole warp: brings an embedding that all multiprocessors are about to load into L2.
+	DEVICE void prefetch_embedding(uint32_t token) const
+	{
+		for (uint32_t at = lane * 128; at < head.rank * 2; at += 32 * 128)
+			prefetch_line(embedding(token) + at);
+	}
+
 	DEVICE void load_embedding(int row, uint32_t token, int from, int by) const
 	{
-		const uint32_t id = min(token, head.target_vocab - 1);
-		const char *w1 = (const char *)head.w1 + (uint64_t)id * head.rank * 2;
+		const char *w1 = embedding(token);
 		for (int piece = from; piece < (int)head.rank / 8; piece += by)
 			copy_16(shared_address(shared.embeddings) + (piece >> 3) * (N * 128) +
 					piece_offset(row, piece & 7),
@@ -290,9 +327,7 @@ template <int N> struct consumer {
 
 	DEVICE void report(int row, int step, winner_key key) const
 	{
-		head.tokens[(uint64_t)(plan.first_row + row) * steps + step] = key_id(key);
-		if (key_order(key) == ORDER_NAN)
-			head.flags[plan.first_row + row] = DRAFT_FLAG_NAN;
+		report_winner(head, batch.steps, plan.first_row + row, step, key);
 	}
 
 	// Few rows: every multiprocessor reads all packets, a warp a row.
@@ -329,6 +364,7 @@ template <int N> struct consumer {
 			const winner_key key = gather_winner(head, partial[row], number);
 			if (lane == 0)
 				store_packet(&winner[row], key, number);
+			prefetch_embedding(key_id(key));
 		}
 		if (last && blockIdx.x != 0)
 			return;
@@ -348,22 +384,28 @@ template <int N> struct consumer {
 	}
 
 	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings
-	// for the next step.
+	// for the next step; which in the step form the next launch does.
 	DEVICE void conclude(int step) const
 	{
 		exchange &x = *(exchange *)head.exchange;
-		const bool last = step + 1 == steps;
+		if (plan.by_step) {
+			if ((int)threadIdx.x < rows)
+				atomicMax(step_keys(head, plan, step) + threadIdx.x,
+					state.best[threadIdx.x]);
+			return;
+		}
+		const bool last = step + 1 == batch.steps;
 		if (N <= 16)
-			conclude_few(step, x, first_number + step, last);
+			conclude_few(step, x, batch.first_number + step, last);
 		else
-			conclude_many(step, x, first_number + step, last);
+			conclude_many(step, x, batch.first_number + step, last);
 		if (!last)
 			embeddings_ready();
 	}
 
 	DEVICE void run()
 	{
-		cursor ahead = {0, group};
+		cursor ahead = {batch.begin, group};
 		settle(ahead);
 		cursor at = ahead;
 		int ahead_slot = 0, slot = 0;
@@ -371,7 +413,7 @@ template <int N> struct consumer {
 			mover.fetch(ahead, ahead_slot++);
 			advance(ahead);
 		}
-		for (int step = 0; step < steps; step++) {
+		for (int step = batch.begin; step < batch.end; step++) {
 			bool first = true;
 			while (at.step == step) {
 				mover.fetch(ahead, ahead_slot);

@@ -23,7 +23,7 @@ template <int N> struct producer {
 	const block_plan &plan;
 	const tile_schedule &schedule;
 	const block_layout<N> &shared;
-	const int steps;
+	const int steps, begin, end;
 	const int parts = stages_a_tile(head.rank, shape::stage_chunks);
 	const uint64_t evict_first = policy_evict_first(), evict_last = policy_evict_last();
 	int stage = 0, lap = 0;
@@ -57,13 +57,13 @@ template <int N> struct producer {
 	DEVICE void run()
 	{
 		const bool asks = threadIdx.x % 32 == 0;
-		for (int step = 0; step < steps; step++) {
+		for (int step = begin; step < end; step++) {
 			const bool last = step + 1 == steps && !plan.keep;
 			int pinned_before = -1; // a tile; by the next one it has been read
 			for (int item = 0; item < schedule.items; item++) {
 				const int tile = schedule.tile(step, item);
 				if (schedule.is_resident(item)) {
-					if (step == 0 && asks)
+					if (step == begin && asks)
 						load_resident(item - schedule.resident_at, tile);
 					continue;
 				}
@@ -86,16 +86,18 @@ template <int N> struct producer {
 
 template <int N>
 DEVICE void evaluate(const draft_head &head, block_state<N> &state,
-	hint_word (*anywhere)[EXCHANGE_ROWS_MAX], int rows, int steps, uint64_t first_number)
+	hint_word (*anywhere)[EXCHANGE_ROWS_MAX], const block_batch<N> &batch)
 {
 	using shape = block_shape<N>;
 	constexpr int everybody = shape::consumers + EVALUATOR_WARPS * 32;
-	const int lane = threadIdx.x % 32;
+	const int lane = threadIdx.x % 32, rows = batch.rows;
 	const bool watches = threadIdx.x / 32 == shape::consumers / 32 + 1;
 	candidate_queue &queue = state.queue;
+	hint_word seen[(N + 31) / 32] = {};
 	named_barrier(BARRIER_WITH_EVALUATORS, everybody);
-	for (int step = 0; step < steps; step++) {
-		const uint32_t before = step * shape::warpgroups * 4,
+	for (int step = batch.begin; step < batch.end; step++) {
+		const uint64_t number = batch.first_number + step;
+		const uint32_t before = (step - batch.begin) * shape::warpgroups * 4,
 			       after = before + shape::warpgroups * 4;
 		for (;;) {
 			// Read before the queue is: whoever has finished pushes nothing more.
@@ -117,8 +119,7 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state,
 						noised_value(bf16_float((uint16_t)(entry >> 32)),
 							state.temperature[row],
 							state.test[row].hash, id_hash(id));
-					state.raise(row, value, id, &anywhere[step][row],
-						first_number + step);
+					state.raise(row, value, id, &anywhere[step][row], number);
 				}
 				__syncwarp();
 				continue;
@@ -126,11 +127,16 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state,
 			if (finished == after)
 				break;
 			if (watches) {
-				for (int row = lane; row < rows; row += 32) {
+#pragma unroll
+				for (int i = 0; i < (N + 31) / 32; i++) {
+					const int row = lane + 32 * i;
+					if (row >= rows)
+						continue;
 					const hint_word hint =
 						*(volatile hint_word *)&anywhere[step][row];
-					if (hint_is_of(hint, first_number + step))
+					if (hint != seen[i] && hint_is_of(hint, number))
 						state.sharpen(row, hint_value(hint));
+					seen[i] = hint;
 				}
 			}
 			if (finished == before) // everybody is in the middle of the step: no hurry

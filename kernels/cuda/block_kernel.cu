@@ -1,20 +1,22 @@
-// The block form: all steps of a pass of up to 64 rows in one cooperative launch, one block of
-// threads a multiprocessor. In each,
+// The block kernel: steps of a pass of up to 64 rows, one block of threads a multiprocessor. The
+// block form computes all steps in one cooperative launch, the step form one in each. In every
+// block of threads,
 //
 //   a producer warp    streams tiles of w2 into a ring in shared memory, in the order of the
-//   schedule, over the steps'
-//                      borders: the ring is full again when the next step starts;
+//                      schedule, over the steps' borders: the ring is full again when the next
+//                      step starts;
 //   consumer groups    of four warps take the tiles in turn: matrix product with the rows'
-//   embeddings (64 ids x N
-//                      rows, k ascending: NUMERICS section 3), bias, base, draft logit, the pruning
-//                      test;
+//                      embeddings (64 ids x N rows, k ascending: NUMERICS section 3), bias, base,
+//                      draft logit, the pruning test;
 //   evaluator warps    compute the exact noise of the few values that may win.
 //
 // At a step's end the blocks exchange their winners (exchange.cuh) and load the winners'
-// embeddings.
+// embeddings. In the step form they leave them in step_keys for the next launch instead, which
+// loads its first tiles while it waits for this one; a launch of no step ends the block.
 #include "block_consumer.cuh"
 #include "block_feeders.cuh"
 #include "kernels.h"
+#include "launches.cuh"
 
 template <int N> DEVICE void clear_shared(const block_layout<N> &shared, int rank)
 {
@@ -30,9 +32,25 @@ template <int N> DEVICE void clear_shared(const block_layout<N> &shared, int ran
 			0;
 }
 
-template <int N> DEVICE void load_rows(block_state<N> &state, const block_batch<N> &batch)
+// The token before a row's first step of this launch.
+template <int N>
+DEVICE uint32_t first_token(
+	const draft_head &head, const block_plan &plan, const block_batch<N> &batch, int row)
+{
+	if (batch.begin == 0)
+		return batch.row[row].anchor;
+	const winner_key key = __ldcg(step_keys(head, plan, batch.begin - 1) + row);
+	if (blockIdx.x == 0)
+		report_winner(head, batch.steps, plan.first_row + row, batch.begin - 1, key);
+	return key_id(key);
+}
+
+template <int N>
+DEVICE void load_rows(const draft_head &head, const block_plan &plan, block_state<N> &state,
+	const block_batch<N> &batch)
 {
 	bool whole = true;
+	wait_for_predecessor();
 	for (int row = threadIdx.x; row < N; row += block_shape<N>::consumers) {
 		draft_row r = {};
 		if (row < batch.rows)
@@ -43,15 +61,27 @@ template <int N> DEVICE void load_rows(block_state<N> &state, const block_batch<
 		state.seed[row] = r.seed;
 		state.position[row] = r.position;
 		state.temperature[row] = r.temperature;
-		state.token[row] = r.anchor;
+		state.token[row] = row < batch.rows ? first_token(head, plan, batch, row) : 0;
 		state.test[row].unit = r.temperature == 0.0f ? GREEDY_UNIT : LOG2_E;
 		state.test[row].scale = scale_of(r.temperature, state.test[row].unit);
-		state.begin_row(row, 0);
+		state.begin_row(row, batch.begin);
 		if (row >= batch.rows)
 			state.test[row].bound = -INFINITY;
 	}
 	if (!whole)
 		state.whole_pieces = false;
+}
+
+// The step form, behind the last step: its tokens; and the keys as they were.
+template <int N>
+DEVICE void end_block(const draft_head &head, const block_plan &plan, const block_batch<N> &batch)
+{
+	wait_for_predecessor();
+	for (int row = threadIdx.x; row < batch.rows; row += block_shape<N>::threads) {
+		first_token(head, plan, batch, row);
+		for (int step = 0; step < batch.steps; step++)
+			step_keys(head, plan, step)[row] = 0;
+	}
 }
 
 template <int N>
@@ -63,10 +93,11 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 	extern __shared__ char raw[];
 	const block_layout<N> shared(raw, head.rank, plan.stages, plan.resident);
 	block_state<N> &state = *shared.state;
-	const int steps = batch.steps, rows = batch.rows;
-	if (!rows)
-		return; // the bucket has more passes than this batch needs
-	const uint64_t first_number = batch.first_number;
+	let_successor_start();
+	if (!batch.rows || batch.begin == batch.end) {
+		end_block<N>(head, plan, batch);
+		return; // also when the bucket has more passes than this batch needs
+	}
 	exchange &x = *(exchange *)head.exchange;
 	tile_schedule schedule;
 	schedule.init(head.vocab, plan, stages_a_tile(head.rank, shape::stage_chunks));
@@ -86,15 +117,16 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 	__syncthreads();
 
 	if (threadIdx.x >= shape::consumers + 32) {
-		evaluate<N>(head, state, x.hints, rows, steps, first_number);
+		evaluate<N>(head, state, x.hints, batch);
 	} else if (threadIdx.x >= shape::consumers) {
-		producer<N>{&w2, head, plan, schedule, shared, steps}.run();
+		producer<N>{&w2, head, plan, schedule, shared, batch.steps, batch.begin, batch.end}
+			.run();
 	} else {
 		clear_shared<N>(shared, head.rank);
-		load_rows<N>(state, batch);
+		load_rows<N>(head, plan, state, batch);
 		named_barrier(BARRIER_CONSUMERS, shape::consumers);
-		consumer<N> c(head, plan, schedule, shared, x.hints, rows, steps, first_number);
-		for (int row = threadIdx.x / 32; row < rows; row += shape::consumers / 32)
+		consumer<N> c(head, plan, schedule, shared, x.hints, batch);
+		for (int row = threadIdx.x / 32; row < batch.rows; row += shape::consumers / 32)
 			c.load_embedding(row, state.token[row], c.lane, 32);
 		c.embeddings_ready();
 		named_barrier(BARRIER_WITH_EVALUATORS, shape::consumers + EVALUATOR_WARPS * 32);

@@ -37,7 +37,7 @@ template <int N> struct logits_mover {
 	const draft_head &head;
 	const tile_schedule &schedule;
 	block_state<N> &state;
-	const int rows, steps;
+	const int rows, end;
 	const int warp, lane;        // warp of the group
 	const uint32_t base_address; // the group's tiles of logits, `base_depth` of them
 	char *const base_bytes;
@@ -80,7 +80,7 @@ template <int N> struct logits_mover {
 
 	DEVICE void fetch(cursor at, int slot) const
 	{
-		if (at.step < steps) {
+		if (at.step < end) {
 			const uint32_t id =
 				schedule.tile(at.step, at.item) * TILE_IDS + moved_piece() * 8;
 			const int count = piece_ids(id);

@@ -45,13 +45,19 @@ struct __align__(16) row_place
 	}
 };
 
-// The batch of one pass, by value: a parameter reaches all multiprocessors sooner than memory that
-// is copied first.
+// struct block_pass for N rows, by value: a parameter reaches all multiprocessors sooner than
+// memory that is copied first.
 template <int N> struct block_batch {
-	int32_t rows, steps;
+	int32_t rows, steps, begin, end;
 	uint64_t first_number; // of step 0's packets
 	draft_row row[N];
 };
+
+// Of a pass: the winners so far of its rows.
+DEVICE winner_key *step_keys(const draft_head &head, const block_plan &plan, int step)
+{
+	return head.step_keys + (uint64_t)step * head.step_keys_pitch + plan.first_row;
+}
 
 template <int N> struct block_state {
 	row_test test[N];
@@ -89,12 +95,9 @@ template <int N> struct block_state {
 		sharpen(row, value);
 	}
 
-	// Raced for by several warps: whichever bound stays is a true one.
 	DEVICE void sharpen(int row, float value)
 	{
-		const float bound = bound_of(value, test[row].unit);
-		if (!(bound >= *(volatile float *)&test[row].bound))
-			*(volatile float *)&test[row].bound = bound;
+		test[row].tighten(bound_of(value, test[row].unit));
 	}
 };
 

@@ -17,8 +17,8 @@ struct draft_row {
 	float temperature;
 };
 
-/* A batch: this, then its rows. Rows past `rows` are not looked at. The step form's kernels read it
- * from device memory; the block form gets its passes as parameters. */
+/* A batch: this, then its rows. Rows past `rows` are not looked at. The plain form's kernels read
+ * it from device memory; the block kernel gets its passes as parameters. */
 struct draft_columns {
 	uint32_t rows;
 	uint32_t steps;
@@ -43,27 +43,32 @@ struct draft_head {
 	uint8_t *flags;                      /* pinned host memory: [rows], zero at launch */
 	uint32_t *status;                    /* pinned host memory */
 	void *exchange;                      /* struct exchange of exchange.cuh; zeroed at open */
-	unsigned long long *step_keys;       /* step form: [steps_max, rows_max] winners so far */
+	unsigned long long *step_keys;       /* step forms: [steps_max, rows_max] winners so far;
+						zero between blocks */
 	uint32_t step_keys_pitch;            /* rows_max */
 	uint64_t spin_bound_ns;              /* of waiting for another multiprocessor */
 };
 
 #define BLOCK_ROWS_MAX 64 /* of one pass */
 
-/* A pass of the block form, as the host fills it; a kernel for N rows takes the first N. */
+/* What a launch of the block kernel computes, as the host fills it: steps `begin` to `end` - 1 of a
+ * pass, all of them in the block form. A kernel for N rows takes the first N. */
 struct block_pass {
-	int32_t rows, steps;   /* 0 rows: nothing to do */
+	int32_t rows, steps; /* 0 rows: nothing to do */
+	int32_t begin,
+		end; /* step form: end - 1, or both `steps` in the launch that ends a block */
 	uint64_t first_number; /* of step 0's packets; one more a step; no number is used twice */
 	struct draft_row row[BLOCK_ROWS_MAX];
 };
 
-/* What the block form adds. */
+/* What the block kernel adds. */
 struct block_plan {
 	uint32_t first_row; /* of this pass */
 	int stages;         /* of the ring in shared memory */
 	int resident;       /* tiles that stay in shared memory for the whole block, at most */
 	int pinned;         /* streamed tiles a multiprocessor keeps in L2 */
 	int keep;           /* they stay there after the block */
+	int by_step;        /* step form: winners go through step_keys, from launch to launch */
 };
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "cuda_backend.h"
 #include "device.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,7 +23,12 @@ static void close_head(void *state)
 	cuda_head_close(state);
 }
 
-const struct backend cuda_backend = {.launch = launch, .wait = wait, .close = close_head};
+const struct backend cuda_backend = {
+	.memory = &cuda_memory_backend,
+	.launch = launch,
+	.wait = wait,
+	.close = close_head,
+};
 
 int cuda_probe(const char *devices, struct error_text *error)
 {

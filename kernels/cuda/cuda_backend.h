@@ -1,9 +1,8 @@
 /* The CUDA backend behind kernels/markov.h: one head on one NVIDIA GPU, the same bits as every
  * other backend (NUMERICS.md). Plain C; kernels/markov.c dispatches to it.
  *
- * One thread at a time uses a head, from open to close; so too a memory table and the heads that
- * look into it. The functions have the contracts of their markov_ namesakes; what is said here is
- * what they add. */
+ * One thread at a time uses a head, from open to close. The functions have the contracts of their
+ * markov_ namesakes; what is said here is what they add. */
 #ifndef KERNELS_CUDA_CUDA_BACKEND_H
 #define KERNELS_CUDA_CUDA_BACKEND_H
 
@@ -17,11 +16,6 @@ extern "C" {
 #define CUDA_STEPS_MAX 16u        /* a graph is captured for each draft length */
 #define CUDA_VOCAB_MAX (1u << 30) /* ids of tiles are signed in the kernels */
 
-/* Memory that base and draft logits may lie in, besides plain host memory (which is copied twice):
- * device memory, used in place, and pinned host memory, copied once. Owned by the caller, outlives
- * the heads that look into it. */
-struct cuda_memory;
-
 struct cuda_options {
 	enum markov_cuda_form form;
 	bool sleep;               /* between looks at the GPU, instead of spinning */
@@ -31,7 +25,6 @@ struct cuda_options {
 	uint32_t multiprocessors; /* that the block form may take; 0: all */
 	int resident_tiles;       /* of w2, in a multiprocessor's shared memory; -1: by shape */
 	int pinned_tiles;         /* of the others of a multiprocessor, in L2; -1: by shape */
-	struct cuda_memory *memory;
 };
 
 /* Everything by itself. */
@@ -61,19 +54,6 @@ uint64_t cuda_head_graph_bytes(const struct cuda_head *head);
  */
 int cuda_head_replay(
 	struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error);
-
-int cuda_memory_new(const char *devices, struct cuda_memory **ret, struct error_text *error);
-/* Unpins what is left. NULL is fine. */
-void cuda_memory_free(struct cuda_memory *memory);
-/* Pins [address, address + bytes) of this process, so that the GPU's copy engines read and write
- * it. */
-int cuda_memory_add_host(
-	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
-/* Notes device memory that the caller has allocated or mapped. */
-int cuda_memory_add_device(
-	struct cuda_memory *memory, void *address, size_t bytes, struct error_text *error);
-/* Forgets (and unpins) the range that starts at `address`; no launch may be using it. */
-void cuda_memory_remove(struct cuda_memory *memory, const void *address);
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,21 @@ static int check_driver(struct error_text *error)
 	return 0;
 }
 
+int cuda_zeroed(void **ret, size_t bytes, struct error_text *error)
+{
+	void *memory = NULL;
+	int r = CUDA_CALL(error, cudaMalloc(&memory, bytes));
+	if (!r)
+		r = CUDA_CALL(error, cudaMemset(memory, 0, bytes));
+	if (!r) /* the heads' streams do not wait for the default one */
+		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamLegacy));
+	if (r)
+		cudaFree(memory);
+	else
+		*ret = memory;
+	return r;
+}
+
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
 {
 	struct cuda_device device = {0};
@@ -109,10 +124,10 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 	r = CUDA_CALL(error, cudaGetDeviceProperties(&properties, device.ordinal));
 	if (r)
 		return r;
-	if (properties.major != 9 || properties.minor != 0)
+	if (properties.major * 10 + properties.minor != 90 && properties.major != 10)
 		return error_text_set(error, ENODEV,
 			"%s has compute capability %d.%d; this build has code for 9.0 (H100, H200, "
-			"GH200)",
+			"GH200) and 10.x (B200, B300)",
 			properties.name, properties.major, properties.minor);
 	device.major = properties.major;
 	device.minor = properties.minor;
@@ -120,7 +135,7 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 	device.shared_bytes = (int)properties.sharedMemPerBlockOptin;
 	device.l2_bytes = properties.l2CacheSize;
 	device.cooperative = properties.cooperativeLaunch != 0;
-	device.variant = "sm_90";
+	device.variant = properties.major == 9 ? "sm_90" : "sm_100";
 	snprintf(device.facts.name, sizeof(device.facts.name), "%.127s", properties.name);
 	format_uuid(&properties.uuid, device.facts.uuid, sizeof(device.facts.uuid));
 	device.facts.memory_bytes = properties.totalGlobalMem;

@@ -16,7 +16,7 @@ struct cuda_device {
 	int shared_bytes; /* a block of threads may have */
 	int l2_bytes;
 	bool cooperative;
-	const char *variant; /* "sm_90" */
+	const char *variant; /* "sm_90", "sm_100" */
 	struct markov_device facts;
 };
 
@@ -25,6 +25,9 @@ struct cuda_device {
  * the context is lost. */
 int cuda_result(cudaError_t result, const char *call, struct error_text *error);
 #define CUDA_CALL(error, call) cuda_result((call), #call, (error))
+
+/* Device memory of this thread's GPU, zeroed; the caller's, for cudaFree(). Blocks. */
+int cuda_zeroed(void **ret, size_t bytes, struct error_text *error);
 
 /* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and
  * checks that there is code for it. */

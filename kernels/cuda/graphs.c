@@ -4,34 +4,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int capture_steps(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
+static int capture_plain(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
 	uint32_t steps, cudaStream_t stream, struct error_text *error)
 {
 	int r = CUDA_CALL(error, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 	if (r)
 		return r;
-	r = launcher_enqueue_steps(launcher, bucket, steps, stream, error);
+	r = launcher_enqueue_plain(launcher, bucket, steps, stream, error);
 	/* Ends the capture in any case; its own failure only matters when nothing failed before. */
 	const int ended = CUDA_CALL(r ? NULL : error, cudaStreamEndCapture(stream, &graph->graph));
 	return r ? r : ended;
 }
 
-/* The passes one after another: each needs all multiprocessors. */
-static int add_passes(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
-	struct error_text *error)
+/* Launches of the block kernel a pass: one, or one a step and one behind the last. */
+static uint32_t launches_a_pass(enum markov_cuda_form form, uint32_t steps)
 {
+	return form == MARKOV_CUDA_BLOCK ? 1 : steps + 1;
+}
+
+/* Each launch of the block form needs all multiprocessors, so it starts when the one before it has
+ * ended; those of the step form overlap, and wait themselves. */
+static int add_launch(struct graph *graph, uint32_t index, enum markov_cuda_form form,
+	const struct cudaKernelNodeParams *node, struct error_text *error)
+{
+	const cudaLaunchAttributeValue cooperative = {.cooperative = form == MARKOV_CUDA_BLOCK};
+	const cudaGraphEdgeData overlap = {
+		.from_port = cudaGraphKernelNodePortProgrammatic,
+		.type = cudaGraphDependencyTypeProgrammatic,
+	};
+	cudaGraphNode_t *at = &graph->launches[index];
+	int r = CUDA_CALL(error, cudaGraphAddKernelNode(at, graph->graph, NULL, 0, node));
+	if (!r)
+		r = CUDA_CALL(error, cudaGraphKernelNodeSetAttribute(
+					     *at, cudaLaunchAttributeCooperative, &cooperative));
+	if (!r && index)
+		r = CUDA_CALL(error, cudaGraphAddDependencies(graph->graph, at - 1, at,
+					     form == MARKOV_CUDA_BLOCK ? NULL : &overlap, 1));
+	return r;
+}
+
+static int add_passes(struct graph *graph, const struct launcher *launcher,
+	enum markov_cuda_form form, uint32_t bucket, uint32_t steps, struct error_text *error)
+{
+	const uint32_t count = launcher_passes(bucket) * launches_a_pass(form, steps);
 	struct block_pass nothing = {0};
-	const cudaLaunchAttributeValue cooperative = {.cooperative = 1};
+	graph->launches = calloc(count, sizeof(*graph->launches));
+	if (!graph->launches)
+		return error_text_set(error, ENOMEM, "out of memory");
 	int r = CUDA_CALL(error, cudaGraphCreate(&graph->graph, 0));
-	for (uint32_t pass = 0; !r && pass < launcher_passes(bucket); pass++) {
+	for (uint32_t i = 0; !r && i < count; i++) {
 		struct block_node node;
-		launcher_block_node(launcher, bucket, pass, &nothing, &node);
-		r = CUDA_CALL(error,
-			cudaGraphAddKernelNode(&graph->passes[pass], graph->graph,
-				pass ? &graph->passes[pass - 1] : NULL, pass ? 1 : 0, &node.node));
-		if (!r)
-			r = CUDA_CALL(error, cudaGraphKernelNodeSetAttribute(graph->passes[pass],
-						     cudaLaunchAttributeCooperative, &cooperative));
+		launcher_block_node(launcher, form == MARKOV_CUDA_STEP, bucket, 0, &nothing, &node);
+		r = add_launch(graph, i, form, &node.node, error);
 	}
 	return r;
 }
@@ -39,9 +63,9 @@ static int add_passes(struct graph *graph, const struct launcher *launcher, uint
 static int build(struct graph_table *table, struct graph *graph, const struct launcher *launcher,
 	uint32_t bucket, uint32_t steps, cudaStream_t stream, struct error_text *error)
 {
-	int r = table->form == MARKOV_CUDA_BLOCK
-			? add_passes(graph, launcher, bucket, error)
-			: capture_steps(graph, launcher, bucket, steps, stream, error);
+	int r = table->form == MARKOV_CUDA_PLAIN
+			? capture_plain(graph, launcher, bucket, steps, stream, error)
+			: add_passes(graph, launcher, table->form, bucket, steps, error);
 	if (!r)
 		r = CUDA_CALL(error, cudaGraphInstantiate(&graph->ready, graph->graph, 0));
 	if (!r)
@@ -111,6 +135,7 @@ void graph_table_done(struct graph_table *table)
 			cudaGraphExecDestroy(table->graphs[i].ready);
 		if (table->graphs[i].graph)
 			cudaGraphDestroy(table->graphs[i].graph);
+		free(table->graphs[i].launches);
 	}
 	free(table->graphs);
 	*table = (struct graph_table){0};
@@ -124,37 +149,44 @@ unsigned graph_table_bucket(const struct graph_table *table, uint32_t rows)
 	return b;
 }
 
-/* Gives a pass its rows. */
-static int set_pass(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
-	uint32_t pass, uint64_t sequence, struct error_text *error)
+/* Gives the launches of a pass their rows. */
+static int set_pass(const struct graph_table *table, struct graph *graph,
+	const struct launcher *launcher, uint32_t bucket, uint32_t pass, uint64_t sequence,
+	struct error_text *error)
 {
 	const struct draft_columns *columns = launcher->columns;
-	const struct draft_row *rows =
-		(const struct draft_row *)(columns + 1) + pass * BLOCK_ROWS_MAX;
-	const uint32_t before = pass * BLOCK_ROWS_MAX;
+	const struct draft_row *rows = (const struct draft_row *)(columns + 1);
+	const uint32_t before = pass * BLOCK_ROWS_MAX,
+		       count = launches_a_pass(table->form, columns->steps);
+	const bool by_step = table->form == MARKOV_CUDA_STEP;
 	struct block_pass batch;
 	struct block_node node;
+	int r = 0;
 	batch.rows = columns->rows > before ? (int32_t)(columns->rows - before) : 0;
 	if (batch.rows > BLOCK_ROWS_MAX)
 		batch.rows = BLOCK_ROWS_MAX;
 	batch.steps = (int32_t)columns->steps;
 	batch.first_number = (sequence + pass) * DRAFT_STEPS_MAX;
-	memcpy(batch.row, rows, (size_t)batch.rows * sizeof(*rows));
-	launcher_block_node(launcher, bucket, pass, &batch, &node);
-	return CUDA_CALL(error,
-		cudaGraphExecKernelNodeSetParams(graph->ready, graph->passes[pass], &node.node));
+	memcpy(batch.row, rows + before, (size_t)batch.rows * sizeof(*rows));
+	for (uint32_t i = 0; !r && i < count; i++) {
+		batch.begin = by_step ? (int32_t)i : 0;
+		batch.end = by_step && i < columns->steps ? (int32_t)i + 1 : batch.steps;
+		launcher_block_node(launcher, by_step, bucket, pass, &batch, &node);
+		r = CUDA_CALL(error, cudaGraphExecKernelNodeSetParams(graph->ready,
+					     graph->launches[pass * count + i], &node.node));
+	}
+	return r;
 }
 
 int graph_table_launch(struct graph_table *table, const struct launcher *launcher,
 	uint64_t sequence, cudaStream_t stream, struct error_text *error)
 {
 	const unsigned b = graph_table_bucket(table, launcher->columns->rows);
-	const bool block = table->form == MARKOV_CUDA_BLOCK;
-	struct graph *graph =
-		&table->graphs[(block ? 0 : launcher->columns->steps - 1) * table->bucket_count +
-			       b];
+	const unsigned length = table->form == MARKOV_CUDA_BLOCK ? 0 : launcher->columns->steps - 1;
+	struct graph *graph = &table->graphs[length * table->bucket_count + b];
+	const uint32_t passes = graph->launches ? launcher_passes(table->buckets[b]) : 0;
 	int r = 0;
-	for (uint32_t pass = 0; block && !r && pass < launcher_passes(table->buckets[b]); pass++)
-		r = set_pass(graph, launcher, table->buckets[b], pass, sequence, error);
+	for (uint32_t pass = 0; !r && pass < passes; pass++)
+		r = set_pass(table, graph, launcher, table->buckets[b], pass, sequence, error);
 	return r ? r : CUDA_CALL(error, cudaGraphLaunch(graph->ready, stream));
 }

@@ -1,18 +1,17 @@
-/* The launches, made ready before the first batch: of the step form one captured graph for each
- * draft length 1..max_steps and row bucket 1, 2, 4, … max_rows; of the block form one for each
- * bucket, since its draft length is a parameter. Owned by the head. */
+/* The launches, made ready before the first batch: one graph for each draft length 1..max_steps and
+ * row bucket 1, 2, 4, … max_rows; of the block form one for each bucket, since its draft length is
+ * a parameter. Owned by the head. */
 #ifndef KERNELS_CUDA_GRAPHS_H
 #define KERNELS_CUDA_GRAPHS_H
 
 #include "launcher.h"
 
 #define GRAPH_BUCKETS_MAX 13 /* powers of two to CUDA_ROWS_MAX */
-#define GRAPH_PASSES_MAX  (CUDA_ROWS_MAX / BLOCK_ROWS_MAX)
 
 struct graph {
 	cudaGraph_t graph;
 	cudaGraphExec_t ready;
-	cudaGraphNode_t passes[GRAPH_PASSES_MAX]; /* block form */
+	cudaGraphNode_t *launches; /* of the block kernel: [passes][1, or steps + 1], or NULL */
 };
 
 struct graph_table {

@@ -90,6 +90,12 @@ DEVICE void release_line(const void *line)
 	asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(line) : "memory");
 }
 
+// Asks for a line of 128 bytes, so that whoever reads it soon finds it in L2.
+DEVICE void prefetch_line(const void *line)
+{
+	asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
 // ---- copies into shared memory ----
 
 // A box of the tensor map at (0, row, chunk); `barrier` gets the bytes.

@@ -17,8 +17,9 @@ extern "C" {
 #define TILE_ROWS          64  /* rows of w2, ids of the vocabulary */
 #define TABLE_CHUNK        64  /* columns; the tables are padded to a multiple */
 
-/* Launched cooperatively, one block a multiprocessor; parameters (CUtensorMap of w2 with boxes of
- * 64 columns x 64 rows x stage_chunks, struct draft_head, struct block_plan, struct block_pass). */
+/* One block of threads a multiprocessor, in the block form launched cooperatively; parameters
+ * (CUtensorMap of w2 with boxes of 64 columns x 64 rows x stage_chunks, struct draft_head, struct
+ * block_plan, struct block_pass). */
 struct block_kernel {
 	const void *function;
 	uint32_t rows; /* of its tile */
@@ -33,19 +34,19 @@ size_t block_kernel_shared_bytes(
 	const struct block_kernel *kernel, uint32_t rank, int stages, int resident);
 size_t block_kernel_exchange_bytes(void);
 
-/* The step form: one launch a step and one after the last. Parameters (struct draft_head,
+/* The plain form: one launch a step and one after the last. Parameters (struct draft_head,
  * first_row, step). */
-struct step_kernel {
+struct plain_kernel {
 	const void *function;
 	uint32_t rows; /* of a pass */
 	uint32_t threads;
 };
 
-void step_kernel_for(uint32_t rows, struct step_kernel *ret);
-size_t step_kernel_shared_bytes(const struct step_kernel *kernel, uint32_t rank);
-/* Parameters (struct draft_head): one block of STEP_FINISH_THREADS. */
-const void *step_finish_kernel(void);
-#define STEP_FINISH_THREADS 256
+void plain_kernel_for(uint32_t rows, struct plain_kernel *ret);
+size_t plain_kernel_shared_bytes(const struct plain_kernel *kernel, uint32_t rank);
+/* Parameters (struct draft_head): one block of PLAIN_FINISH_THREADS. */
+const void *plain_finish_kernel(void);
+#define PLAIN_FINISH_THREADS 256
 
 #ifdef __cplusplus
 }

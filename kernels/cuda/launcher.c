@@ -16,9 +16,10 @@ static int min_int(int a, int b)
 	return a < b ? a : b;
 }
 
-/* False when not even the shortest ring fits. */
+/* False when not even the shortest ring fits. Nothing stays in shared memory from launch to launch,
+ * so the step form has no resident tiles. */
 static bool plan_block(struct block_launch *launch, const struct cuda_device *device, uint32_t rank,
-	const struct cuda_options *options)
+	bool by_step, const struct cuda_options *options)
 {
 	const struct block_kernel *kernel = &launch->kernel;
 	const int stage = (int)kernel->stage_bytes;
@@ -34,7 +35,7 @@ static bool plan_block(struct block_launch *launch, const struct cuda_device *de
 	if (options->resident_tiles >= 0)
 		resident = min_int(min_int(options->resident_tiles, BLOCK_RESIDENT_MAX),
 			(room - STAGES_MIN * stage) / tile);
-	if (resident < 0)
+	if (resident < 0 || by_step)
 		resident = 0;
 	const int stages = min_int((room - resident * tile) / stage, BLOCK_STAGES_MAX);
 	const double pinned =
@@ -44,6 +45,7 @@ static bool plan_block(struct block_launch *launch, const struct cuda_device *de
 		.resident = resident,
 		.pinned = options->pinned_tiles >= 0 ? options->pinned_tiles : (int)(pinned + 0.5),
 		.keep = options->keep_l2,
+		.by_step = by_step,
 	};
 	launch->shared_bytes = block_kernel_shared_bytes(kernel, rank, stages, resident);
 	return true;
@@ -61,21 +63,28 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 		ctas = tiles;
 	if (ctas > BLOCK_CTAS_MAX)
 		ctas = BLOCK_CTAS_MAX;
+	if (device->major != 9) {
+		*ret_why_not = "the block kernel is made of instructions of compute capability 9.0";
+		return 0;
+	}
 	if (!device->cooperative) {
 		*ret_why_not = "this GPU has no cooperative launches";
 		return 0;
 	}
-	for (int i = 0; i < BLOCK_SHAPES; i++) {
-		struct block_launch *launch = &launcher->block[i];
-		block_kernel_for(8u << i, &launch->kernel);
+	for (int i = 0; i < 2 * BLOCK_SHAPES; i++) {
+		const bool by_step = i >= BLOCK_SHAPES;
+		struct block_launch *launch =
+			by_step ? &launcher->step[i - BLOCK_SHAPES] : &launcher->block[i];
+		block_kernel_for(8u << i % BLOCK_SHAPES, &launch->kernel);
 		launch->grid = ctas;
-		if (!plan_block(launch, device, tables->rank, options)) {
+		if (!plan_block(launch, device, tables->rank, by_step, options)) {
 			*ret_why_not = "the rank leaves no shared memory for its ring";
 			return 0;
 		}
-		int r = CUDA_CALL(error, cudaFuncSetAttribute(launch->kernel.function,
-						 cudaFuncAttributeMaxDynamicSharedMemorySize,
-						 (int)launch->shared_bytes));
+		/* All that there is: the two forms differ in what they take. */
+		int r = CUDA_CALL(error,
+			cudaFuncSetAttribute(launch->kernel.function,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, device->shared_bytes));
 		if (!r)
 			r = cuda_tables_map(tables, launcher->head.vocab,
 				launch->kernel.stage_chunks, &launch->w2, error);
@@ -86,14 +95,14 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 	return 0;
 }
 
-static int prepare_step(
+static int prepare_plain(
 	struct launcher *launcher, const struct cuda_device *device, struct error_text *error)
 {
 	for (int i = 0; i < 2; i++) {
-		struct step_launch *launch = &launcher->step[i];
-		step_kernel_for(i ? 64 : 8, &launch->kernel);
+		struct plain_launch *launch = &launcher->plain[i];
+		plain_kernel_for(i ? 64 : 8, &launch->kernel);
 		launch->shared_bytes =
-			step_kernel_shared_bytes(&launch->kernel, launcher->head.rank);
+			plain_kernel_shared_bytes(&launch->kernel, launcher->head.rank);
 		if (launch->shared_bytes > (size_t)device->shared_bytes) {
 			if (!i)
 				return error_text_set(error, ENOTSUP,
@@ -101,7 +110,7 @@ static int prepare_step(
 					"into %d bytes of "
 					"shared memory",
 					launcher->head.rank, device->shared_bytes);
-			*launch = launcher->step[0]; /* passes of 8 rows for all */
+			*launch = launcher->plain[0]; /* passes of 8 rows for all */
 			continue;
 		}
 		int blocks = 0;
@@ -127,7 +136,7 @@ int launcher_prepare(struct launcher *launcher, const struct cuda_device *device
 	const char **ret_why_not, struct error_text *error)
 {
 	*ret_why_not = NULL;
-	const int r = prepare_step(launcher, device, error);
+	const int r = prepare_plain(launcher, device, error);
 	return r ? r : prepare_block(launcher, device, tables, options, ret_why_not, error);
 }
 
@@ -136,13 +145,12 @@ uint32_t launcher_passes(uint32_t rows)
 	return (rows + BLOCK_ROWS_MAX - 1) / BLOCK_ROWS_MAX;
 }
 
-void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass,
-	struct block_pass *rows, struct block_node *ret)
+void launcher_block_node(const struct launcher *launcher, bool by_step, uint32_t bucket,
+	uint32_t pass, struct block_pass *rows, struct block_node *ret)
 {
-	int shape = 0;
-	while (shape + 1 < BLOCK_SHAPES && launcher->block[shape].kernel.rows < bucket)
-		shape++;
-	const struct block_launch *launch = &launcher->block[shape];
+	const struct block_launch *launch = by_step ? launcher->step : launcher->block;
+	for (int i = 1; i < BLOCK_SHAPES && launch->kernel.rows < bucket; i++)
+		launch++;
 	ret->plan = launch->plan;
 	ret->plan.first_row = pass * BLOCK_ROWS_MAX;
 	ret->parameters[0] = (void *)&launch->w2;
@@ -151,7 +159,7 @@ void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint3
 	ret->parameters[3] = rows;
 	ret->node = (struct cudaKernelNodeParams){
 		.func = (void *)launch->kernel.function,
-		.gridDim = {launch->grid, 1, 1},
+		.gridDim = {by_step && rows->begin == rows->end ? 1 : launch->grid, 1, 1},
 		.blockDim = {launch->kernel.threads, 1, 1},
 		.sharedMemBytes = (unsigned)launch->shared_bytes,
 		.kernelParams = ret->parameters,
@@ -174,17 +182,13 @@ static int enqueue_dependent(const void *function, unsigned grid, unsigned threa
 	return CUDA_CALL(error, cudaLaunchKernelExC(&config, function, parameters));
 }
 
-int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+int launcher_enqueue_plain(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
 	cudaStream_t stream, struct error_text *error)
 {
-	const struct step_launch *launch = &launcher->step[bucket > 8];
+	const struct plain_launch *launch = &launcher->plain[bucket > 8];
 	const size_t columns = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
-	const size_t keys =
-		(size_t)steps * launcher->head.step_keys_pitch * sizeof(*launcher->head.step_keys);
 	int r = CUDA_CALL(error, cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns,
 					 columns, cudaMemcpyHostToDevice, stream));
-	if (!r)
-		r = CUDA_CALL(error, cudaMemsetAsync(launcher->head.step_keys, 0, keys, stream));
 	for (uint32_t step = 0; !r && step < steps; step++) {
 		for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
 			void *parameters[] = {(void *)&launcher->head, &first, &step};
@@ -197,5 +201,5 @@ int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uin
 		return r;
 	void *parameters[] = {(void *)&launcher->head};
 	return enqueue_dependent(
-		step_finish_kernel(), 1, STEP_FINISH_THREADS, 0, parameters, stream, error);
+		plain_finish_kernel(), 1, PLAIN_FINISH_THREADS, 0, parameters, stream, error);
 }

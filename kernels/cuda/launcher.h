@@ -1,6 +1,7 @@
-/* What a launch consists of, in either form. The step form's kernels are put on a stream, which
- * runs them or captures them; the block form's become kernel nodes, whose rows are parameters that
- * change from launch to launch. Nothing here looks at a batch: only at its bucket and draft length.
+/* What a launch consists of, in any form. The block kernel's launches become kernel nodes, whose
+ * rows are parameters that change from launch to launch; the plain form's kernels are put on a
+ * stream, which runs them or captures them. Nothing here looks at a batch: only at its bucket and
+ * draft length.
  */
 #ifndef KERNELS_CUDA_LAUNCHER_H
 #define KERNELS_CUDA_LAUNCHER_H
@@ -21,8 +22,8 @@ struct block_launch {
 	size_t shared_bytes;
 };
 
-struct step_launch {
-	struct step_kernel kernel;
+struct plain_launch {
+	struct plain_kernel kernel;
 	unsigned grid;
 	size_t shared_bytes;
 };
@@ -31,33 +32,34 @@ struct launcher {
 	struct draft_head head;
 	struct draft_columns *columns; /* pinned; what head.columns is copied from */
 	uint32_t max_rows, max_steps;
-	bool has_block; /* the block form runs here */
-	struct block_launch block[BLOCK_SHAPES];
-	struct step_launch step[2]; /* passes of 8 and of 64 rows */
+	bool has_block;                          /* the block kernel runs here */
+	struct block_launch block[BLOCK_SHAPES]; /* block form */
+	struct block_launch step[BLOCK_SHAPES];  /* step form */
+	struct plain_launch plain[2];            /* passes of 8 and of 64 rows */
 };
 
-/* Makes `launcher`, whose head, columns and limits are set, ready. Without room for the block form
- * it is left out and `ret_why_not` says so (else NULL). */
+/* Makes `launcher`, whose head, columns and limits are set, ready. Without room for the block
+ * kernel it is left out and `ret_why_not` says so (else NULL). */
 int launcher_prepare(struct launcher *launcher, const struct cuda_device *device,
 	const struct cuda_tables *tables, const struct cuda_options *options,
 	const char **ret_why_not, struct error_text *error);
 
-/* Passes of the block form that so many rows take. */
+/* Passes of the block kernel that so many rows take. */
 uint32_t launcher_passes(uint32_t rows);
 
-/* One pass of the block form in a bucket: fills `plan` and the parameters of its node, which point
- * into `plan`, `pass` and the launcher. */
+/* One launch of the block kernel in a bucket: fills `plan` and the parameters of its node, which
+ * point into `plan`, `rows` and the launcher. */
 struct block_node {
 	struct block_plan plan;
 	void *parameters[4];
 	struct cudaKernelNodeParams node;
 };
 
-void launcher_block_node(const struct launcher *launcher, uint32_t bucket, uint32_t pass,
-	struct block_pass *rows, struct block_node *ret);
+void launcher_block_node(const struct launcher *launcher, bool by_step, uint32_t bucket,
+	uint32_t pass, struct block_pass *rows, struct block_node *ret);
 
-/* The step form: the copy of the columns, then the kernels. */
-int launcher_enqueue_steps(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+/* The plain form: the copy of the columns, then the kernels. */
+int launcher_enqueue_plain(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
 	cudaStream_t stream, struct error_text *error);
 
 #endif

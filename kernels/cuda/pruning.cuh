@@ -34,6 +34,21 @@ struct __align__(16) row_test
 	float bound; // -best * unit and the slack; +inf: no best yet; -inf: nothing finite can win
 		     // any more
 	float unit;  // log2 e, or GREEDY_UNIT
+
+	// Takes a smaller bound from any warp. Readers do not wait for it: any bound that was true
+	// in this step still is, so a late look only finds more candidates. Among floats of one
+	// sign the order of the bits is the order of the numbers (reversed below zero), and every
+	// negative one is above all others as an unsigned number.
+	DEVICE void tighten(float smaller)
+	{
+		if (!(smaller < INFINITY))
+			return;
+		const int bits = __float_as_int(smaller);
+		if (bits >= 0)
+			atomicMin((int *)&bound, bits);
+		else
+			atomicMax((unsigned *)&bound, (unsigned)bits);
+	}
 };
 
 DEVICE bool is_greedy(const row_test &row)
@@ -80,17 +95,14 @@ DEVICE float reach_128(float exponent)
 	return ex2_ftz(exponent) + 128.0f;
 }
 
-// A scaled value that the id surely reaches, from approximate logarithms.
+// A scaled value that the id surely reaches, from approximate logarithms; NaN if there is none.
 DEVICE float surely_reached(float logit, const row_test &row, uint32_t id)
 {
-	if (is_greedy(row))
-		return mul_ftz(logit, row.scale);
 	// 1 - u is at least this, since u < (upper 16 bits + 1) / 65536.
 	const float rest =
 		1.9999847412109375f - (least_uniform_128(hash_upper(row.hash, id)) - 127.0f);
-	if (rest <= 0.0f)
-		return -INFINITY;
-	return fma_ftz(logit, row.scale, -lg2_ftz(lg2_ftz(rest) * -0.69314718f) - 0.06f);
+	const float noise = -lg2_ftz(lg2_ftz(rest) * -0.69314718f) - 0.06f;
+	return fma_ftz(logit, row.scale, is_greedy(row) ? 0.0f : noise);
 }
 
 // Ids that may win, waiting for their noise: many producers, a few evaluator warps.

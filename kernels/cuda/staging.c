@@ -6,10 +6,9 @@
 
 #define PITCH_MAX 0x7FFFFFFFu /* of a two-dimensional copy */
 
-void staging_init(struct staging *s, const struct cuda_memory *memory)
+void staging_init(struct staging *s)
 {
 	*s = (struct staging){
-		.memory = memory,
 		.base.kind = MEMORY_DEVICE,
 		.logits.kind = MEMORY_DEVICE,
 		.pinned_base.kind = MEMORY_PINNED,
@@ -18,29 +17,14 @@ void staging_init(struct staging *s, const struct cuda_memory *memory)
 	};
 }
 
-/* From a row's first byte to behind its last. */
-static uint64_t extent(uint64_t stride, uint32_t steps, uint32_t vocab)
-{
-	return stride * (steps - 1) + (uint64_t)vocab * 2;
-}
-
 static bool wants_logits(const struct markov_batch *batch, uint32_t row)
 {
 	return batch->slots[row] >= 0 && batch->logits && batch->logits[row];
 }
 
-static enum memory_kind base_kind(
-	const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
+static enum memory_kind kind_of(const enum memory_kind *kinds, uint32_t row)
 {
-	return cuda_memory_kind(
-		s->memory, batch->base[row], extent(batch->base_strides[row], batch->steps, vocab));
-}
-
-static enum memory_kind logits_kind(
-	const struct staging *s, const struct markov_batch *batch, uint32_t row, uint32_t vocab)
-{
-	return cuda_memory_kind(s->memory, batch->logits[row],
-		extent(batch->logits_strides[row], batch->steps, vocab));
+	return kinds ? kinds[row] : MEMORY_PLAIN;
 }
 
 static size_t trace_bytes(
@@ -55,9 +39,9 @@ static int make_room(struct staging *s, const struct markov_batch *batch, uint32
 {
 	size_t base[3] = {0}, logits[3] = {0}; /* rows by kind */
 	for (uint32_t row = 0; row < batch->rows; row++) {
-		base[base_kind(s, batch, row, vocab)]++;
+		base[kind_of(batch->base_memory, row)]++;
 		if (wants_logits(batch, row))
-			logits[logits_kind(s, batch, row, vocab)]++;
+			logits[kind_of(batch->logits_memory, row)]++;
 	}
 	/* Steps start at multiples of 16 bytes, so that odd vocabularies too are read in whole
 	 * pieces. */
@@ -101,7 +85,7 @@ static int copy_steps(void *to, uint64_t to_stride, const void *from, uint64_t f
 static int send_base(struct staging *s, const struct markov_batch *batch, uint32_t i,
 	uint32_t vocab, struct draft_row *row, cudaStream_t stream, struct error_text *error)
 {
-	const enum memory_kind kind = base_kind(s, batch, i, vocab);
+	const enum memory_kind kind = kind_of(batch->base_memory, i);
 	const size_t width = (size_t)vocab * 2;
 	const char *from = batch->base[i];
 	uint64_t stride = batch->base_strides[i];
@@ -138,7 +122,7 @@ int staging_send(struct staging *s, const struct markov_batch *batch, uint32_t v
 			.temperature = padding ? 0.0f : batch->temperatures[i],
 		};
 		if (wants_logits(batch, i)) {
-			const bool in_place = logits_kind(s, batch, i, vocab) == MEMORY_DEVICE;
+			const bool in_place = kind_of(batch->logits_memory, i) == MEMORY_DEVICE;
 			row.logits = (uint64_t)(in_place ? batch->logits[i]
 							 : arena_take(&s->logits, s->row_bytes));
 			row.logits_stride = in_place ? batch->logits_strides[i] : s->step_bytes;
@@ -170,7 +154,7 @@ int staging_collect(struct staging *s, const struct markov_batch *batch, uint32_
 	for (uint32_t i = 0; !r && i < batch->rows; i++) {
 		if (!wants_logits(batch, i))
 			continue;
-		const enum memory_kind kind = logits_kind(s, batch, i, vocab);
+		const enum memory_kind kind = kind_of(batch->logits_memory, i);
 		if (kind == MEMORY_DEVICE)
 			continue;
 		const bool plain = kind == MEMORY_PLAIN;
@@ -188,7 +172,7 @@ void staging_receive(struct staging *s, const struct markov_batch *batch, uint32
 	/* In the order in which staging_collect() took the room. */
 	const char *from = s->pinned_logits.memory;
 	for (uint32_t row = 0; row < batch->rows; row++) {
-		if (!wants_logits(batch, row) || logits_kind(s, batch, row, vocab) != MEMORY_PLAIN)
+		if (!wants_logits(batch, row) || kind_of(batch->logits_memory, row) != MEMORY_PLAIN)
 			continue;
 		for (uint32_t step = 0; step < batch->steps; step++)
 			memcpy((char *)batch->logits[row] + step * batch->logits_strides[row],

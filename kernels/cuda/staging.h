@@ -1,23 +1,25 @@
 /* From a batch to the columns of a launch, and back: rows in device memory are used in place,
  * others are copied there and back, since kernels that read host memory in small pieces get a fifth
- * of what the copy engines do. Owned by the head; from staging_send() to staging_receive() the
- * batch must stay as it is. */
+ * of what the copy engines do. Pinned rows are copied once; plain ones twice, through pinned memory
+ * of ours, since the driver would do the same in smaller pieces and keep the launch waiting. Owned
+ * by the head; from staging_send() to staging_receive() the batch must stay as it is. */
 #ifndef KERNELS_CUDA_STAGING_H
 #define KERNELS_CUDA_STAGING_H
 
+#include "arena.h"
 #include "columns.h"
-#include "memory.h"
+
+#include "kernels/markov.h"
 
 #include <cuda_runtime_api.h>
 
 struct staging {
-	const struct cuda_memory *memory; /* or NULL: nothing is used in place */
-	struct arena base, logits;        /* on the device */
+	struct arena base, logits; /* on the device */
 	struct arena pinned_base, pinned_logits, trace;
 	size_t step_bytes, row_bytes; /* of a copied row */
 };
 
-void staging_init(struct staging *staging, const struct cuda_memory *memory);
+void staging_init(struct staging *staging);
 
 /* Fills the columns' rows and trace addresses, and puts the copies of base logits on the stream. */
 int staging_send(struct staging *staging, const struct markov_batch *batch, uint32_t vocab,

@@ -17,14 +17,11 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void *on_device(size_t bytes, struct cuda_memory *memory)
+static void *on_device(size_t bytes)
 {
 	void *at;
-	struct error_text error;
 	if (cudaMalloc(&at, bytes) != cudaSuccess)
 		die("no device memory for %zu bytes", bytes);
-	if (cuda_memory_add_device(memory, at, bytes, &error))
-		die("%s", error.text);
 	return at;
 }
 
@@ -35,32 +32,31 @@ struct workload {
 	const void *base_of[ROWS];
 	void *logits_of[ROWS];
 	uint64_t strides[ROWS];
+	enum memory_kind memory[ROWS]; /* of either */
 	uint32_t tokens[ROWS * STEPS];
 	uint8_t flags[ROWS];
 };
 
-static void workload_new(
-	struct workload *w, const struct checkpoint *checkpoint, struct cuda_memory *memory)
+static void workload_new(struct workload *w, const struct checkpoint *checkpoint)
 {
 	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
 	w->c = (struct test_case){.name = "bench", .checkpoint = checkpoint};
 	test_case_alloc(&w->c, ROWS, STEPS, false);
 	fill_request(&w->c, false);
-	w->base = on_device(bytes, memory);
-	w->logits = on_device(bytes, memory);
+	w->base = on_device(bytes);
+	w->logits = on_device(bytes);
 	if (cudaMemcpy(w->base, w->c.base, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
 		die("a copy failed");
 	for (uint32_t r = 0; r < ROWS; r++) {
 		w->base_of[r] = w->base + r * STEPS * step;
 		w->logits_of[r] = w->logits + r * STEPS * step;
 		w->strides[r] = step;
+		w->memory[r] = MEMORY_DEVICE;
 	}
 }
 
-static void workload_free(struct workload *w, struct cuda_memory *memory)
+static void workload_free(struct workload *w)
 {
-	cuda_memory_remove(memory, w->base);
-	cuda_memory_remove(memory, w->logits);
 	cudaFree(w->base);
 	cudaFree(w->logits);
 	test_case_free(&w->c);
@@ -89,6 +85,8 @@ static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, 
 		.base_strides = w->strides,
 		.logits = w->logits_of,
 		.logits_strides = w->strides,
+		.base_memory = w->memory,
+		.logits_memory = w->memory,
 		.tokens = w->tokens,
 		.flags = w->flags,
 	};
@@ -125,33 +123,28 @@ static void line(const struct checkpoint *checkpoint, const struct cuda_options 
 /* Base and draft logits in pinned host memory: copied within the launch, so only the host's clock
  * sees them. */
 static void host_line(const struct checkpoint *checkpoint, struct cuda_options options,
-	struct workload *w, struct cuda_memory *memory, const char *shape)
+	struct workload *w, const char *shape)
 {
 	const struct workload device = *w;
 	const size_t step = (size_t)checkpoint->vocab * 2, bytes = ROWS * STEPS * step;
-	struct error_text error;
-	if (cuda_memory_add_host(memory, w->c.base, bytes, &error) ||
-		cuda_memory_add_host(memory, w->c.logits, bytes, &error))
-		die("%s", error.text);
+	pin(w->c.base, bytes);
+	pin(w->c.logits, bytes);
 	for (uint32_t r = 0; r < ROWS; r++) {
 		w->base_of[r] = (char *)w->c.base + r * STEPS * step;
 		w->logits_of[r] = (char *)w->c.logits + r * STEPS * step;
+		w->memory[r] = MEMORY_PINNED;
 	}
 	line(checkpoint, &options, w, shape, "  base and logits in host memory", true);
 	for (uint32_t r = 0; r < ROWS; r++)
 		w->logits_of[r] = NULL;
 	line(checkpoint, &options, w, shape, "  base in host memory, no logits", true);
-	cuda_memory_remove(memory, w->c.base);
-	cuda_memory_remove(memory, w->c.logits);
+	unpin(w->c.base);
+	unpin(w->c.logits);
 	*w = device;
 }
 
 int bench(const char *only, bool sweep)
 {
-	struct cuda_memory *memory;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	printf("us a block of %d steps, rows                     1       4       8      16      32 "
 	       "     64\n",
 		STEPS);
@@ -163,15 +156,14 @@ int bench(const char *only, bool sweep)
 		if (only && strcmp(only, shapes[s].name))
 			continue;
 		shape_open(&shapes[s], &checkpoint);
-		workload_new(&w, &checkpoint, memory);
+		workload_new(&w, &checkpoint);
 		cuda_options_init(&options);
-		options.memory = memory;
 		line(&checkpoint, &options, &w, shapes[s].name, "one launch a block", false);
 		line(&checkpoint, &options, &w, shapes[s].name, "  by the host's clock", true);
 		options.keep_l2 = true;
 		line(&checkpoint, &options, &w, shapes[s].name, "  part of w2 left in L2", false);
 		options.keep_l2 = false;
-		host_line(&checkpoint, options, &w, memory, shapes[s].name);
+		host_line(&checkpoint, options, &w, shapes[s].name);
 		for (int resident = 0; sweep && resident <= 2; resident++) {
 			for (int i = 0; i < 3; i++) {
 				const double tile = 132.0 * 64 * shapes[s].rank * 2;
@@ -184,12 +176,12 @@ int bench(const char *only, bool sweep)
 			}
 		}
 		cuda_options_init(&options);
-		options.memory = memory;
 		options.form = MARKOV_CUDA_STEP;
 		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step", false);
-		workload_free(&w, memory);
+		options.form = MARKOV_CUDA_PLAIN;
+		line(&checkpoint, &options, &w, shapes[s].name, "one launch a step, plain", false);
+		workload_free(&w);
 		shape_close(&checkpoint);
 	}
-	cuda_memory_free(memory);
 	return 0;
 }

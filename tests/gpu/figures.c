@@ -29,12 +29,12 @@ static void time_form(const char *label, const struct test_case *c,
 		const struct manner m = {
 			.rows = rows,
 			.steps = STEPS,
-			.placement = PLACE_DEVICE,
+			.memory = MEMORY_DEVICE,
 			.replays = REPLAYS,
 			.us = us,
 			.wrong = &wrong,
 		};
-		run_case(head, options->memory, c, &m, label);
+		run_case(head, c, &m, label);
 		qsort(us, REPLAYS, sizeof(*us), by_size);
 		printf("time %s %u %.1f %zu\n", label, rows, us[REPLAYS / 2], wrong);
 	}
@@ -52,7 +52,7 @@ static void print_rows(const struct test_case *c)
 	}
 }
 
-static void print_figures(const struct shape *shape, struct cuda_memory *memory)
+static void print_figures(const struct shape *shape)
 {
 	struct checkpoint checkpoint;
 	struct cuda_options options;
@@ -63,14 +63,14 @@ static void print_figures(const struct shape *shape, struct cuda_memory *memory)
 	printf("shape %s %u %u %u\n", shape->name, shape->vocab, shape->rank, STEPS);
 
 	cuda_options_init(&options);
-	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
+	options.form = MARKOV_CUDA_PLAIN;
 	struct cuda_head *head = open_head(&checkpoint, &options, ROWS, STEPS);
 	record_case(head, &c, false);
 	cuda_head_close(head);
 	printf("reference %d %d\n", REFERENCE, !check_against_reference(&c, 0, REFERENCE));
 	print_rows(&c);
 
+	options.form = MARKOV_CUDA_STEP;
 	time_form("step", &c, &options, 1, 8);
 	options.form = MARKOV_CUDA_BLOCK;
 	time_form("block", &c, &options, 1, 4);
@@ -85,13 +85,8 @@ static void print_figures(const struct shape *shape, struct cuda_memory *memory)
 
 int figures(const char *name)
 {
-	struct cuda_memory *memory;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	for (int i = 0; i < SHAPES; i++)
 		if (!strcmp(shapes[i].name, name))
-			print_figures(&shapes[i], memory);
-	cuda_memory_free(memory);
+			print_figures(&shapes[i]);
 	return 0;
 }

@@ -58,24 +58,24 @@ static void load_case(const char *path, const struct checkpoint *checkpoint, str
 	safetensors_close(file);
 }
 
-static void run_form(const struct test_case *c, struct cuda_memory *memory,
-	const struct cuda_options *options, const char *label)
+static void run_form(
+	const struct test_case *c, const struct cuda_options *options, const char *label)
 {
 	static const uint32_t batches[] = {1, 3, 8, 9, 16, 17, 32, 33, 64, 65, 100, 130};
 	struct cuda_head *head = open_head(c->checkpoint, options, 200, c->steps);
 	const uint32_t odd = c->checkpoint->vocab % 8;
-	for (int placement = PLACE_PLAIN; placement <= PLACE_DEVICE; placement++) {
+	for (int memory = MEMORY_PLAIN; memory <= MEMORY_DEVICE; memory++) {
 		for (uint32_t pad = 0; pad < 3; pad++) {
 			/* As it comes; steps at multiples of 16 bytes; at odd elements. */
 			const struct manner m = {
 				.rows = c->rows,
 				.steps = c->steps,
-				.placement = (enum placement)placement,
+				.memory = (enum memory_kind)memory,
 				.pad = pad == 0   ? 0
 				       : pad == 1 ? (8 - odd) % 8 + 8
 						  : 3,
 			};
-			run_case(head, memory, c, &m, label);
+			run_case(head, c, &m, label);
 		}
 	}
 	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
@@ -83,18 +83,20 @@ static void run_form(const struct test_case *c, struct cuda_memory *memory,
 			.rows = batches[i],
 			.first = (uint32_t)i,
 			.steps = 1 + (uint32_t)i % c->steps,
-			.placement = PLACE_DEVICE,
+			.memory = MEMORY_DEVICE,
 		};
-		run_case(head, memory, c, &m, label);
+		run_case(head, c, &m, label);
 	}
+	const struct manner mixed = {.rows = c->rows + 5, .steps = c->steps, .mixed = true};
+	run_case(head, c, &mixed, label);
 	const struct manner trace = {.rows = c->rows, .steps = c->steps, .trace = true};
-	run_case(head, memory, c, &trace, label);
+	run_case(head, c, &trace, label);
 	const struct manner discard = {.rows = c->rows, .steps = c->steps, .discard_logits = true};
-	run_case(head, memory, c, &discard, label);
+	run_case(head, c, &discard, label);
 	cuda_head_close(head);
 }
 
-static void run_golden(const char *folder, const char *name, struct cuda_memory *memory)
+static void run_golden(const char *folder, const char *name)
 {
 	char path[4096];
 	struct checkpoint checkpoint;
@@ -108,18 +110,21 @@ static void run_golden(const char *folder, const char *name, struct cuda_memory 
 
 	struct cuda_options options;
 	cuda_options_init(&options);
-	options.memory = memory;
+	options.form = MARKOV_CUDA_PLAIN;
+	run_form(&c, &options, "plain");
 	options.form = MARKOV_CUDA_STEP;
-	run_form(&c, memory, &options, "a launch a step");
+	run_form(&c, &options, "a launch a step");
 	options.form = MARKOV_CUDA_BLOCK;
-	run_form(&c, memory, &options, "a launch a block");
+	run_form(&c, &options, "a launch a block");
 	options.resident_tiles = 0;
 	options.pinned_tiles = 1;
 	options.multiprocessors = 3;
-	run_form(&c, memory, &options, "a launch a block, 3 multiprocessors");
+	run_form(&c, &options, "a launch a block, 3 multiprocessors");
 	options.resident_tiles = 2;
 	options.multiprocessors = 1;
-	run_form(&c, memory, &options, "a launch a block, 1 multiprocessor, 2 resident tiles");
+	run_form(&c, &options, "a launch a block, 1 multiprocessor, 2 resident tiles");
+	options.form = MARKOV_CUDA_STEP;
+	run_form(&c, &options, "a launch a step, 1 multiprocessor");
 	test_case_free(&c);
 	checkpoint_close(&checkpoint);
 }
@@ -134,8 +139,6 @@ int golden_tests(const char *folder)
 	DIR *directory = opendir(folder);
 	char *names[256];
 	size_t count = 0;
-	struct cuda_memory *memory;
-	struct error_text error;
 	if (!directory)
 		die("no folder %s", folder);
 	for (struct dirent *entry; (entry = readdir(directory)) && count < 256;)
@@ -143,16 +146,13 @@ int golden_tests(const char *folder)
 			names[count++] = strdup(entry->d_name);
 	closedir(directory);
 	qsort(names, count, sizeof(*names), by_name);
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	for (size_t i = 0; i < count; i++) {
 		const unsigned failed = tests_failed;
-		run_golden(folder, names[i], memory);
+		run_golden(folder, names[i]);
 		printf("golden %-32s %s\n", names[i],
 			tests_failed == failed ? "equal" : "DIFFERENT");
 		fflush(stdout);
 		free(names[i]);
 	}
-	cuda_memory_free(memory);
 	return 0;
 }

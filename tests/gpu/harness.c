@@ -1,8 +1,9 @@
 #include "harness.h"
 
+#include "layout.h"
+
 #include "kernels/reference.h"
 
-#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POISON  0xC5C5
 #define THREADS 16
 
 unsigned tests_passed, tests_failed, tests_waived;
@@ -47,7 +47,7 @@ void test_waived(const char *why)
 	printf("waived: %s\n", why);
 }
 
-static void *room(size_t count, size_t size)
+void *room(size_t count, size_t size)
 {
 	void *memory = calloc(count ? count : 1, size);
 	if (!memory)
@@ -88,58 +88,6 @@ void test_case_free(struct test_case *c)
 	free(c->values);
 }
 
-/* Elements of one placement; `host` is what the test reads and writes. */
-struct elements {
-	enum placement placement;
-	size_t bytes;
-	uint16_t *host;
-	void *device;
-};
-
-static void elements_new(
-	struct elements *e, enum placement placement, size_t count, struct cuda_memory *memory)
-{
-	struct error_text error;
-	*e = (struct elements){.placement = placement, .bytes = count * 2, .host = room(count, 2)};
-	for (size_t i = 0; i < count; i++)
-		e->host[i] = POISON;
-	if (placement == PLACE_PINNED && cuda_memory_add_host(memory, e->host, e->bytes, &error))
-		die("%s", error.text);
-	if (placement != PLACE_DEVICE)
-		return;
-	if (cudaMalloc(&e->device, e->bytes) != cudaSuccess)
-		die("no device memory for %zu bytes", e->bytes);
-	if (cuda_memory_add_device(memory, e->device, e->bytes, &error))
-		die("%s", error.text);
-}
-
-static void elements_to_device(struct elements *e)
-{
-	if (e->device &&
-		cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-		die("a copy failed");
-}
-
-static void elements_from_device(struct elements *e)
-{
-	if (e->device &&
-		cudaMemcpy(e->host, e->device, e->bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
-		die("a copy failed");
-}
-
-static char *elements_address(const struct elements *e)
-{
-	return e->device ? e->device : (char *)e->host;
-}
-
-static void elements_free(struct elements *e, struct cuda_memory *memory)
-{
-	if (e->placement != PLACE_PLAIN)
-		cuda_memory_remove(memory, elements_address(e));
-	cudaFree(e->device);
-	free(e->host);
-}
-
 /* Columns of a batch over a case's rows. */
 struct columns {
 	struct markov_batch batch;
@@ -149,6 +97,7 @@ struct columns {
 	const void **base;
 	void **logits;
 	uint64_t *strides;
+	enum memory_kind *base_memory, *logits_memory;
 	uint8_t *flags;
 };
 
@@ -164,6 +113,8 @@ static void columns_new(struct columns *k, const struct test_case *c, const stru
 	k->base = room(n, sizeof(*k->base));
 	k->logits = room(n, sizeof(*k->logits));
 	k->strides = room(n, sizeof(*k->strides));
+	k->base_memory = room(n, sizeof(*k->base_memory));
+	k->logits_memory = room(n, sizeof(*k->logits_memory));
 	k->tokens = room((size_t)n * m->steps, sizeof(*k->tokens));
 	k->flags = room(n, sizeof(*k->flags));
 	memset(k->tokens, 0xFF, (size_t)n * m->steps * sizeof(*k->tokens));
@@ -191,6 +142,8 @@ static void columns_new(struct columns *k, const struct test_case *c, const stru
 		.base_strides = k->strides,
 		.logits = k->logits,
 		.logits_strides = k->strides,
+		.base_memory = k->base_memory,
+		.logits_memory = k->logits_memory,
 		.tokens = k->tokens,
 		.flags = k->flags,
 	};
@@ -206,6 +159,8 @@ static void columns_free(struct columns *k)
 	free(k->base);
 	free(k->logits);
 	free(k->strides);
+	free(k->base_memory);
+	free(k->logits_memory);
 	free(k->tokens);
 	free(k->flags);
 }
@@ -223,17 +178,19 @@ static bool same_value(float a, float b)
 	return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
 }
 
-static size_t wrong_logits(
-	const struct test_case *c, const struct manner *m, const uint16_t *got, size_t pitch)
+/* In the memory of one kind: what rows elsewhere own there must be as it was. */
+static size_t wrong_logits(const struct test_case *c, const struct manner *m,
+	const struct layout *l, enum memory_kind kind, size_t pitch)
 {
 	const uint32_t vocab = c->checkpoint->vocab;
 	size_t wrong = 0;
-	for (uint32_t r = 0; r < m->rows; r++) {
+	for (uint32_t r = 0; l->of[kind].host && r < m->rows; r++) {
 		const uint32_t from = (r + m->first) % c->rows;
 		for (uint32_t s = 0; s < m->steps; s++) {
-			const uint16_t *g = got + (r * m->steps + s) * pitch;
+			const uint16_t *g = l->of[kind].host + (r * m->steps + s) * pitch;
 			const uint16_t *e = c->logits + ((size_t)from * c->steps + s) * vocab;
-			const bool stored = c->slots[from] >= 0 && !m->discard_logits;
+			const bool stored = c->slots[from] >= 0 && !m->discard_logits &&
+					    layout_kind(l, r) == kind;
 			for (size_t v = 0; v < pitch; v++)
 				wrong += g[v] != (stored && v < vocab ? e[v] : POISON);
 		}
@@ -241,24 +198,32 @@ static size_t wrong_logits(
 	return wrong;
 }
 
-bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c,
-	const struct manner *m, const char *label)
+bool run_case(struct cuda_head *head, const struct test_case *c, const struct manner *m,
+	const char *label)
 {
 	const uint32_t vocab = c->checkpoint->vocab;
 	const size_t pitch = (size_t)vocab + m->pad, values = (size_t)m->rows * m->steps * vocab;
-	struct elements base, logits;
+	struct layout base, logits;
 	struct columns k;
-	elements_new(&base, m->placement, m->rows * m->steps * pitch, memory);
-	elements_new(&logits, m->placement, m->rows * m->steps * pitch, memory);
-	for (uint32_t r = 0; r < m->rows; r++)
+	layout_new(&base, m, 0, m->rows * m->steps * pitch);
+	layout_new(&logits, m, 1, m->rows * m->steps * pitch);
+	columns_new(&k, c, m, NULL, NULL, pitch * 2);
+	for (uint32_t r = 0; r < m->rows; r++) {
+		const enum memory_kind from = layout_kind(&base, r), to = layout_kind(&logits, r);
+		const size_t at = (size_t)r * m->steps * pitch;
 		for (uint32_t s = 0; s < m->steps; s++)
-			memcpy(base.host + (r * m->steps + s) * pitch,
+			memcpy(base.of[from].host + at + s * pitch,
 				c->base +
 					((size_t)((r + m->first) % c->rows) * c->steps + s) * vocab,
 				(size_t)vocab * 2);
-	elements_to_device(&base);
-	elements_to_device(&logits);
-	columns_new(&k, c, m, elements_address(&base), elements_address(&logits), pitch * 2);
+		k.base[r] = elements_address(&base.of[from]) + at * 2;
+		k.base_memory[r] = from;
+		if (!m->discard_logits)
+			k.logits[r] = elements_address(&logits.of[to]) + at * 2;
+		k.logits_memory[r] = to;
+	}
+	elements_to_device(&base.of[MEMORY_DEVICE]);
+	elements_to_device(&logits.of[MEMORY_DEVICE]);
 	uint16_t *bias = m->trace && c->bias ? room(values, sizeof(*bias)) : NULL;
 	float *noised = m->trace && c->values ? room(values, sizeof(*noised)) : NULL;
 	k.batch.trace_bias = bias;
@@ -267,7 +232,7 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 	struct error_text error;
 	if (m->replays && cuda_head_replay(head, m->replays, m->us, &error))
 		die("%s", error.text);
-	elements_from_device(&logits);
+	elements_from_device(&logits.of[MEMORY_DEVICE]);
 
 	size_t wrong_tokens = 0, wrong_flags = 0, wrong_bias = 0, wrong_values = 0;
 	for (uint32_t r = 0; r < m->rows; r++) {
@@ -286,21 +251,24 @@ bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct t
 		/* A flag speaks of all steps, so only a run of all can be compared. */
 		wrong_flags += m->steps == c->steps && k.flags[r] != c->flags[from];
 	}
-	const size_t wrong = wrong_logits(c, m, logits.host, pitch);
+	size_t wrong = 0;
+	for (unsigned kind = 0; kind < MEMORY_KINDS; kind++)
+		wrong += wrong_logits(c, m, &logits, (enum memory_kind)kind, pitch);
 	if (m->wrong)
 		*m->wrong = wrong_tokens + wrong_flags + wrong;
 	const bool passed = !wrong_tokens && !wrong_flags && !wrong && !wrong_bias && !wrong_values;
 	test_result(passed,
-		"%s (%s): %u rows from %u, %u steps, placement %d, pad %u: %zu tokens, %zu flags, "
+		"%s (%s): %u rows from %u, %u steps, memory %d%s, pad %u: %zu tokens, %zu flags, "
 		"%zu logits, %zu biases, "
 		"%zu values differ",
-		c->name, label, m->rows, m->first, m->steps, (int)m->placement, m->pad,
-		wrong_tokens, wrong_flags, wrong, wrong_bias, wrong_values);
+		c->name, label, m->rows, m->first, m->steps, (int)m->memory,
+		m->mixed ? " (mixed)" : "", m->pad, wrong_tokens, wrong_flags, wrong, wrong_bias,
+		wrong_values);
 	free(bias);
 	free(noised);
 	columns_free(&k);
-	elements_free(&base, memory);
-	elements_free(&logits, memory);
+	layout_free(&base);
+	layout_free(&logits);
 	return passed;
 }
 
@@ -317,6 +285,21 @@ void record_case(struct cuda_head *head, struct test_case *c, bool traces)
 	run_batch(head, &k.batch);
 	memcpy(c->tokens, k.tokens, (size_t)c->rows * c->steps * sizeof(*c->tokens));
 	memcpy(c->flags, k.flags, c->rows);
+	columns_free(&k);
+}
+
+void run_at(struct cuda_head *head, const struct test_case *c, void *base, void *logits,
+	enum memory_kind memory)
+{
+	const struct manner m = {.rows = c->rows, .steps = c->steps};
+	struct columns k;
+	columns_new(&k, c, &m, base, logits, (uint64_t)c->checkpoint->vocab * 2);
+	for (uint32_t r = 0; r < c->rows; r++)
+		k.base_memory[r] = k.logits_memory[r] = memory;
+	run_batch(head, &k.batch);
+	test_result(!memcmp(k.tokens, c->tokens, (size_t)c->rows * c->steps * sizeof(*c->tokens)) &&
+			    !memcmp(k.flags, c->flags, c->rows),
+		"%s: tokens or flags differ in memory %d", c->name, (int)memory);
 	columns_free(&k);
 }
 

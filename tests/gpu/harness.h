@@ -5,12 +5,11 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum placement { PLACE_PLAIN, PLACE_PINNED, PLACE_DEVICE };
 
 /* Everything is [rows, steps, vocab] without gaps. Owns its arrays; `checkpoint` is the caller's.
  */
@@ -35,8 +34,9 @@ void test_case_free(struct test_case *c);
 /* How a case is run: batch row r is the case's row (r + first) % rows, its first `steps` steps. */
 struct manner {
 	uint32_t rows, first, steps;
-	enum placement placement;
-	uint32_t pad; /* elements between the steps of a row */
+	enum memory_kind memory; /* that base and logits lie in */
+	bool mixed;              /* instead: in another one from row to row */
+	uint32_t pad;            /* elements between the steps of a row */
 	bool trace;
 	bool discard_logits; /* no row wants them */
 	unsigned replays;    /* of the graph, before what it wrote is looked at */
@@ -50,8 +50,8 @@ bool expect_lost(struct cuda_head *head, struct test_case *c);
 
 /* Tells whether the head returned what the case expects, every element written and nothing else.
  * Counts a test. */
-bool run_case(struct cuda_head *head, struct cuda_memory *memory, const struct test_case *c,
-	const struct manner *manner, const char *label);
+bool run_case(struct cuda_head *head, const struct test_case *c, const struct manner *manner,
+	const char *label);
 
 /* Runs it and takes what comes back as what is expected (traces too when the case has them). */
 void record_case(struct cuda_head *head, struct test_case *c, bool traces);
@@ -60,8 +60,21 @@ void record_case(struct cuda_head *head, struct test_case *c, bool traces);
  * a test. */
 bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t count);
 
+/* Runs it as recorded, on base and logits at these places of one kind, and compares tokens and
+ * flags; the logits are the caller's to compare. Counts a test. */
+void run_at(struct cuda_head *head, const struct test_case *c, void *base, void *logits,
+	enum memory_kind memory);
+
+/* Pins host memory as the daemon does, for the GPU of all tests. */
+struct markov_memory *gpu_memory(void);
+void pin(void *address, size_t bytes);
+void unpin(void *address);
+
 struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
 	uint32_t max_rows, uint32_t max_steps);
+
+/* Zeroed, or the end. */
+void *room(size_t count, size_t size);
 
 void parallel_for(size_t count, void (*work)(size_t index, void *user), void *user);
 
@@ -76,6 +89,7 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 int golden_tests(const char *folder);
 int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
+int memory_tests(void);
 /* Forks, so it must come before anything else has touched the GPU. */
 int sharing_tests(void);
 int bench(const char *shape, bool sweep);

@@ -1,5 +1,5 @@
-/* Random weights at the shapes of real models: the block form against the step form and against the
- * CPU's reference, every row against itself alone; and rows that are NaN, infinite or constant, for
+/* Random weights at the shapes of real models: the forms against each other and against the CPU's
+ * reference, every row against itself alone; and rows that are NaN, infinite or constant, for
  * the time they take. */
 #include "harness.h"
 #include "shapes.h"
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ROWS 70u /* more than one pass */
 
 const struct shape shapes[SHAPES] = {
 	{"muse", 202048, 512}, {"qwen3", 151936, 256}, {"dsv4", 129280, 256},
@@ -56,9 +58,32 @@ void fill_request(struct test_case *c, bool mixed)
 	fill_normal(c->base, (size_t)c->rows * c->steps * c->checkpoint->vocab, 4.0f, 3);
 }
 
-static void run_large(const struct shape *shape, struct cuda_memory *memory, bool soft_cap)
+/* Batches of every tile, all lengths, and rows alone. */
+static void run_batches(
+	const struct test_case *c, const struct cuda_options *options, const char *label)
 {
-	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, 70};
+	static const uint32_t batches[] = {1, 2, 5, 8, 13, 16, 24, 32, 48, 64, ROWS};
+	struct cuda_head *head = open_head(c->checkpoint, options, ROWS, CUDA_STEPS_MAX);
+	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
+		const struct manner m = {
+			.rows = batches[i],
+			.first = (uint32_t)(i * 7),
+			.steps = batches[i] >= 48 ? CUDA_STEPS_MAX : 1 + (uint32_t)(i * 3 + 6) % 16,
+			.memory = MEMORY_DEVICE,
+			.pad = i % 3 == 2 ? 5 : 0,
+		};
+		run_case(head, c, &m, label);
+	}
+	for (uint32_t r = 0; r < ROWS; r += 6) {
+		const struct manner alone = {
+			.rows = 1, .first = r, .steps = CUDA_STEPS_MAX, .memory = MEMORY_PINNED};
+		run_case(head, c, &alone, label);
+	}
+	cuda_head_close(head);
+}
+
+static void run_large(const struct shape *shape, bool soft_cap)
+{
 	struct checkpoint checkpoint;
 	struct cuda_options options;
 	shape_open(shape, &checkpoint);
@@ -67,62 +92,42 @@ static void run_large(const struct shape *shape, struct cuda_memory *memory, boo
 		checkpoint.soft_cap = 20.0f;
 	}
 	struct test_case c = {.name = shape->name, .checkpoint = &checkpoint};
-	test_case_alloc(&c, 70, 8, false);
+	test_case_alloc(&c, ROWS, CUDA_STEPS_MAX, false);
 	fill_request(&c, true);
 	c.slots[3] = -1; /* a padding row; its temperature does not count */
 	c.temperatures[3] = 0.9f;
 
 	cuda_options_init(&options);
-	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
-	struct cuda_head *step = open_head(&checkpoint, &options, 70, 8);
-	record_case(step, &c, false);
-	for (uint32_t r = 0; r < 70; r += 9) {
+	options.form = MARKOV_CUDA_PLAIN;
+	struct cuda_head *plain = open_head(&checkpoint, &options, ROWS, CUDA_STEPS_MAX);
+	record_case(plain, &c, false);
+	for (uint32_t r = 0; r < ROWS; r += 9) {
 		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .placement = PLACE_DEVICE};
-		run_case(step, memory, &c, &alone, "a launch a step, a row alone");
+			.rows = 1, .first = r, .steps = CUDA_STEPS_MAX, .memory = MEMORY_DEVICE};
+		run_case(plain, &c, &alone, "plain, a row alone");
 	}
-	cuda_head_close(step);
+	cuda_head_close(plain);
 	check_against_reference(&c, 0, 16);
 
+	options.form = MARKOV_CUDA_STEP;
+	run_batches(&c, &options, "a launch a step");
 	options.form = MARKOV_CUDA_BLOCK;
-	struct cuda_head *block = open_head(&checkpoint, &options, 70, 8);
-	for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
-		const struct manner m = {
-			.rows = batches[i],
-			.first = (uint32_t)(i * 7),
-			.steps = batches[i] >= 48 ? 8 : 1 + (uint32_t)(i * 3 + 6) % 8,
-			.placement = PLACE_DEVICE,
-			.pad = i % 3 == 2 ? 5 : 0,
-		};
-		run_case(block, memory, &c, &m, "a launch a block");
-	}
-	for (uint32_t r = 0; r < 70; r += 6) {
-		const struct manner alone = {
-			.rows = 1, .first = r, .steps = 8, .placement = PLACE_PINNED};
-		run_case(block, memory, &c, &alone, "a launch a block, a row alone");
-	}
-	cuda_head_close(block);
+	run_batches(&c, &options, "a launch a block");
 	test_case_free(&c);
 	shape_close(&checkpoint);
 }
 
 int large_tests(const char *only)
 {
-	struct cuda_memory *memory;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	for (int i = 0; i < SHAPES; i++) {
 		const unsigned failed = tests_failed;
 		if (only && strcmp(only, shapes[i].name))
 			continue;
-		run_large(&shapes[i], memory, i == 2);
+		run_large(&shapes[i], i == 2);
 		printf("random weights %-6s %s\n", shapes[i].name,
 			tests_failed == failed ? "equal" : "DIFFERENT");
 		fflush(stdout);
 	}
-	cuda_memory_free(memory);
 	return 0;
 }
 
@@ -208,44 +213,38 @@ int odd_tests(void)
 {
 	const struct shape shape = {"odd", 129280, 256};
 	struct checkpoint checkpoint;
-	struct cuda_memory *memory;
 	struct cuda_options options;
-	struct error_text error;
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
 	shape_open(&shape, &checkpoint);
 	cuda_options_init(&options);
-	options.memory = memory;
-	options.form = MARKOV_CUDA_STEP;
-	struct cuda_head *step = open_head(&checkpoint, &options, 32, 3);
+	options.form = MARKOV_CUDA_PLAIN;
+	struct cuda_head *plain = open_head(&checkpoint, &options, 32, 3);
 	options.form = MARKOV_CUDA_BLOCK;
 	struct cuda_head *block = open_head(&checkpoint, &options, 32, 3);
 	for (int kind = 0; kind < ODD_KINDS; kind++) {
 		struct test_case c = {.name = odd_names[kind], .checkpoint = &checkpoint};
 		test_case_alloc(&c, 32, 3, false);
 		make_odd(&c, (enum odd)kind);
-		record_case(step, &c, false);
+		record_case(plain, &c, false);
 		check_against_reference(&c, 0, 2);
 		float us[2][REPLAYS];
 		for (int i = 0; i < 2; i++) {
 			const struct manner m = {
 				.rows = i ? 32 : 4,
 				.steps = 3,
-				.placement = PLACE_DEVICE,
+				.memory = MEMORY_DEVICE,
 				.replays = REPLAYS,
 				.us = us[i],
 			};
-			run_case(block, memory, &c, &m, "a launch a block");
+			run_case(block, &c, &m, "a launch a block");
 		}
 		printf("odd rows %-14s 3 steps, 4 rows %8.1f us, 32 rows %8.1f us\n", c.name,
 			us[0][REPLAYS - 1], us[1][REPLAYS - 1]);
 		fflush(stdout);
 		test_case_free(&c);
 	}
-	cuda_head_close(step);
+	cuda_head_close(plain);
 	cuda_head_close(block);
 	bounded_wait(&checkpoint);
 	shape_close(&checkpoint);
-	cuda_memory_free(memory);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
- * `large`, `large=SHAPE`, `odd`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning options),
- * `figures=SHAPE` (for bench_gpu.py). */
+ * `large`, `large=SHAPE`, `odd`, `memory`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning
+ * options), `figures=SHAPE` (for bench_gpu.py). */
 #include "harness.h"
 
 #include <errno.h>
@@ -26,6 +26,8 @@ static void run(const char *test, const char *argument)
 		large_tests(test + 6);
 	else if (!strcmp(test, "odd"))
 		odd_tests();
+	else if (!strcmp(test, "memory"))
+		memory_tests();
 	else if (!strcmp(test, "bench"))
 		bench(NULL, false);
 	else if (!strncmp(test, "bench=", 6))

@@ -80,13 +80,8 @@ static void beside_load(pid_t child)
 {
 	struct checkpoint checkpoint;
 	struct cuda_options options;
-	struct cuda_memory *memory;
-	struct error_text error;
 	shape_open(&shapes[2], &checkpoint);
 	cuda_options_init(&options);
-	if (cuda_memory_new(NULL, &memory, &error))
-		die("%s", error.text);
-	options.memory = memory;
 	struct cuda_head *head = open_head(&checkpoint, &options, 32, 7);
 	struct test_case c = {.name = "beside a busy process", .checkpoint = &checkpoint};
 	test_case_alloc(&c, 32, 7, false);
@@ -98,9 +93,9 @@ static void beside_load(pid_t child)
 	int status;
 	while (waitpid(child, &status, WNOHANG) == 0) {
 		const struct manner m = {
-			.rows = 1 + launches % 32, .steps = 7, .placement = PLACE_DEVICE};
+			.rows = 1 + launches % 32, .steps = 7, .memory = MEMORY_DEVICE};
 		const double start = now_ms();
-		run_case(head, memory, &c, &m, "beside load");
+		run_case(head, &c, &m, "beside load");
 		const double took = now_ms() - start;
 		slowest = took > slowest ? took : slowest;
 		launches++;
@@ -112,7 +107,6 @@ static void beside_load(pid_t child)
 		launches, slowest);
 	test_case_free(&c);
 	cuda_head_close(head);
-	cuda_memory_free(memory);
 	shape_close(&checkpoint);
 }
 

@@ -4,11 +4,13 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from conftest import BUILD, PATIENCE_S, ROOT, SANITIZED
 
+PYTHON_PACKAGE = "lib/python3/dist-packages/draft"
 EXAMPLES = sorted((ROOT / "client/examples").glob("*.c"))
 
 
@@ -35,10 +37,10 @@ def test_examples_are_short():
 def test_install_compile_and_run(daemon, folder):
     """make install DESTDIR=…; compile against it by pkg-config; run; make uninstall leaves nothing."""
     make = ["make", "--no-print-directory", "-C", str(ROOT), f"BUILD={BUILD}", f"DESTDIR={folder}/root", "PREFIX=/usr"]
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "LIBDRAFT")}
     run(*make, "install", env=environment)
     root = folder / "root"
-    for name in "bin/draftd", "bin/draftctl", "include/draft.h", "lib/libdraft.so.0", "lib/pkgconfig/libdraft.pc":
+    for name in "bin/draftd", "bin/draftctl", "include/draft.h", "lib/libdraft.so.0", "lib/pkgconfig/libdraft.pc", PYTHON_PACKAGE:
         assert (root / "usr" / name).exists(), name
     assert (root / "usr/share/doc/draftd/LICENSE").exists()
     assert os.readlink(root / "usr/lib/libdraft.so") == "libdraft.so.0"
@@ -55,6 +57,10 @@ def test_install_compile_and_run(daemon, folder):
         source = folder / "x.cc"
         source.write_text("#include <draft.h>\nint main() { return draft_version() == nullptr; }\n")
         run("c++", "-Wall", "-Werror", source, "-o", folder / "x", *flags)
+    # the Python package finds the library beside which it was installed
+    python = environment | {"PYTHONPATH": str((root / "usr" / PYTHON_PACKAGE).parent)}
+    found = run(sys.executable, "-B", "-c", "import draft; print(draft._library.library._name)", env=python)
+    assert found.strip() == str(root / "usr/lib/libdraft.so.0")
     # draftctl finds its library beside it
     assert run(root / "usr/bin/draftctl", "--socket", daemon.socket, "ping")
     assert run(root / "usr/bin/draftd", "--version").startswith("draftd ")

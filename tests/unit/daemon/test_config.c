@@ -191,7 +191,7 @@ static const struct {
 	{"multiplier", " 1", "--multiplier is \" 1\"; it must be a finite decimal number"},
 	{"multiplier", "1 ", "--multiplier is \"1 \"; it must be a finite decimal number"},
 	{"multiplier", "", "--multiplier is \"\"; it must be a finite decimal number"},
-	{"cuda-form", "steps", "--cuda-form is \"steps\"; it must be one of auto, block, step"},
+	{"cuda-form", "steps", "--cuda-form is \"steps\"; it must be one of auto, block, step, plain"},
 	{"cuda-wait", "1", "--cuda-wait is \"1\"; it must be one of spin, sleep"},
 	{"cuda-l2", "on", "--cuda-l2 is \"on\"; it must be one of release, keep"},
 	{"cuda-timeout", "30s", "--cuda-timeout is 30s; it must be 10ms to 29s"},

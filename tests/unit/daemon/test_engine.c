@@ -30,6 +30,7 @@ struct markov_head {
 static sem_t launched, may_end; /* a launch has begun; it may end */
 static int result;              /* of the next launch */
 static uint32_t last_rows, last_steps;
+static enum memory_kind last_base[MAX_ROWS], last_logits[MAX_ROWS];
 static int last_head;
 static struct markov_head heads[2];
 
@@ -63,6 +64,8 @@ int markov_launch(
 	last_head = head->number;
 	last_rows = batch->rows;
 	last_steps = batch->steps;
+	memcpy(last_base, batch->base_memory, batch->rows * sizeof(*last_base));
+	memcpy(last_logits, batch->logits_memory, batch->rows * sizeof(*last_logits));
 	sem_post(&launched);
 	sem_wait(&may_end);
 	if (result < 0)
@@ -251,6 +254,31 @@ START_TEST(a_busy_device_lets_requests_gather)
 	check_tokens(d);
 	ck_assert_uint_eq(b->draft.launch_rows, 4);
 	ck_assert_uint_eq(c->draft.launch_rows, 0); /* counted once */
+}
+END_TEST
+
+/* Of requests whose regions differ. */
+START_TEST(each_row_says_what_memory_it_lies_in)
+{
+	struct request *plain = make(2, 1, STEPS), *mixed = make(3, 2, STEPS);
+
+	submit(1, 1, STEPS);
+	sem_wait(&launched);
+	mixed->draft.base.memory = MEMORY_DEVICE;
+	mixed->draft.logits.memory = MEMORY_PINNED;
+	ck_assert_int_eq(engine_submit(engine, &flow, plain), 0);
+	ck_assert_int_eq(engine_submit(engine, &flow, mixed), 0);
+	let_end();
+	sem_wait(&launched);
+	ck_assert_uint_eq(last_rows, 3);
+	ck_assert_int_eq(last_base[0], MEMORY_PLAIN);
+	ck_assert_int_eq(last_logits[0], MEMORY_PLAIN);
+	for (uint32_t row = 1; row < 3; row++) {
+		ck_assert_int_eq(last_base[row], MEMORY_DEVICE);
+		ck_assert_int_eq(last_logits[row], MEMORY_PINNED);
+	}
+	let_end();
+	collect(3);
 }
 END_TEST
 
@@ -500,6 +528,7 @@ static TCase *make_case(const char *name, void (*set)(void))
 	tcase_add_checked_fixture(tcase, set, teardown);
 	tcase_add_test(tcase, a_draft_comes_back_with_its_tokens);
 	tcase_add_test(tcase, a_busy_device_lets_requests_gather);
+	tcase_add_test(tcase, each_row_says_what_memory_it_lies_in);
 	tcase_add_test(tcase, cancel_takes_back_what_waits_and_nothing_else);
 	tcase_add_test(tcase, submit_and_cancel_race);
 	tcase_add_test(tcase, max_queue_and_one_more);

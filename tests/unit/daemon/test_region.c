@@ -3,6 +3,7 @@
 #include "daemon/limits.h"
 #include "daemon/region.h"
 #include "daemon/region_memory.h"
+#include "kernels/backend.h"
 
 #include <check.h>
 #include <errno.h>
@@ -22,6 +23,36 @@ static enum error_code opened_error;
 static int opened_fd = -1;
 static unsigned closed_count;
 
+/* A backend that wants memory pinned, and what it was asked for. */
+static struct {
+	int result; /* of the next pin */
+	const uint8_t *address;
+	size_t bytes;
+	unsigned pinned, unpinned;
+} fake;
+
+static int fake_pin(void *state, void *address, size_t bytes, struct error_text *error)
+{
+	ck_assert_ptr_eq(state, &fake);
+	if (fake.result < 0)
+		return error_text_set(error, -fake.result, "as the test wanted");
+	fake.address = address;
+	fake.bytes = bytes;
+	fake.pinned++;
+	return 0;
+}
+
+static void fake_unpin(void *state, void *address)
+{
+	ck_assert_ptr_eq(state, &fake);
+	ck_assert_ptr_eq(address, fake.address);
+	ck_assert_uint_eq(fake.address[fake.bytes - 1], 42); /* mapped, with its pages */
+	fake.unpinned++;
+}
+
+static const struct memory_backend fake_backend = {.pin = fake_pin, .unpin = fake_unpin};
+static struct markov_memory plain_memory, pinned_memory = {&fake_backend, &fake};
+
 static void opened(struct region *region)
 {
 	opened_error = region->fault.code;
@@ -39,7 +70,8 @@ static void closed(struct region *region)
 static void setup(void)
 {
 	uv_loop_init(&loop);
-	pool = (struct region_pool){.loop = &loop, .bytes_max = 100000};
+	pool = (struct region_pool){.loop = &loop, .bytes_max = 100000, .memory = &plain_memory};
+	memset(&fake, 0, sizeof(fake));
 	opened_region = NULL;
 	opened_fd = -1;
 	closed_count = 0;
@@ -88,6 +120,8 @@ START_TEST(a_made_region_is_shared_zeroed_and_sealed)
 	ck_assert_int_eq(ftruncate(opened_fd, 0), -1);
 	ck_assert_int_eq(ftruncate(opened_fd, 10000), -1);
 	ck_assert_uint_eq(pool.bytes, 5000);
+	ck_assert_int_eq(region->kind, MEMORY_PLAIN); /* as this backend has no other */
+	ck_assert_str_eq(region->plain_why.text, "");
 	region_close(region, NULL);
 }
 END_TEST
@@ -96,14 +130,14 @@ START_TEST(memory_stays_until_the_last_use)
 {
 	struct region *region = open_region(5000, -1);
 
-	region_pin(region);
-	region_pin(region);
+	region_hold(region);
+	region_hold(region);
 	region_close(region, NULL);
-	region_unpin(region);
+	region_drop(region);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_uint_eq(closed_count, 0);
 	region->memory[0] = 1; /* still mapped */
-	region_unpin(region);
+	region_drop(region);
 	ck_assert_uint_eq(pool.count, 1); /* counted until it is unmapped */
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_uint_eq(closed_count, 1);
@@ -232,6 +266,89 @@ START_TEST(a_closed_import_keeps_its_pages)
 }
 END_TEST
 
+START_TEST(a_region_is_pinned_as_a_whole_until_its_last_use)
+{
+	const uint64_t bytes = 2 * LIMIT_REGION_SLICE_BYTES + 5000;
+	struct region *region;
+
+	pool.memory = &pinned_memory;
+	pool.bytes_max = bytes;
+	region = open_region(bytes, -1);
+	ck_assert_uint_eq(fake.pinned, 1);
+	ck_assert_ptr_eq(fake.address, region->memory);
+	ck_assert_uint_eq(fake.bytes, bytes);
+	ck_assert_int_eq(region->kind, MEMORY_PINNED);
+	ck_assert_str_eq(region->plain_why.text, "");
+	region->memory[bytes - 1] = 42;
+	region_hold(region);
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(fake.unpinned, 0);
+	region_drop(region);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(fake.unpinned, 1);
+	ck_assert_uint_eq(closed_count, 1);
+}
+END_TEST
+
+START_TEST(an_import_is_pinned_too)
+{
+	int fd = make_memfd(5000, F_SEAL_SHRINK);
+	struct region *region;
+
+	pool.memory = &pinned_memory;
+	region = open_region(5000, dup(fd));
+	ck_assert_int_eq(region->kind, MEMORY_PINNED);
+	region->memory[4999] = 42;
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(fake.unpinned, 1);
+	close(fd);
+}
+END_TEST
+
+START_TEST(what_cant_be_pinned_is_plain)
+{
+	struct region *region;
+
+	pool.memory = &pinned_memory;
+	fake.result = -ENOMEM;
+	region = open_region(5000, -1);
+	ck_assert_ptr_nonnull(region);
+	ck_assert_int_eq(region->kind, MEMORY_PLAIN);
+	ck_assert_str_eq(region->plain_why.text, "as the test wanted");
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(fake.unpinned, 0);
+}
+END_TEST
+
+START_TEST(a_lost_device_opens_no_region)
+{
+	pool.memory = &pinned_memory;
+	fake.result = -EIO;
+	ck_assert_ptr_null(open_region(5000, -1));
+	ck_assert_int_eq(opened_error, ERROR_DEVICE_LOST);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(fake.unpinned, 0);
+}
+END_TEST
+
+/* It may never answer. */
+START_TEST(a_lost_device_is_asked_for_nothing)
+{
+	struct region *region;
+
+	pool.memory = &pinned_memory;
+	region = open_region(5000, -1);
+	pool.lost = true;
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(closed_count, 1);
+	ck_assert_uint_eq(fake.unpinned, 0);
+}
+END_TEST
+
 static unsigned order, small_at;
 
 static void opened_in_order(struct region *region)
@@ -279,6 +396,11 @@ Suite *region_suite(void)
 	tcase_add_test(tcase, a_closed_region_has_no_pages);
 	tcase_add_test(tcase, the_last_regions_keep_their_pages);
 	tcase_add_test(tcase, a_closed_import_keeps_its_pages);
+	tcase_add_test(tcase, a_region_is_pinned_as_a_whole_until_its_last_use);
+	tcase_add_test(tcase, an_import_is_pinned_too);
+	tcase_add_test(tcase, what_cant_be_pinned_is_plain);
+	tcase_add_test(tcase, a_lost_device_opens_no_region);
+	tcase_add_test(tcase, a_lost_device_is_asked_for_nothing);
 	tcase_add_test(tcase, a_small_region_overtakes_large_ones);
 	suite_add_tcase(suite, tcase);
 	return suite;

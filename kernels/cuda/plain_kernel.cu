@@ -1,28 +1,17 @@
-// The step form: one launch computes one step of a pass of rows, with ordinary loads and mma.sync.
-// It needs no more of the GPU than is free, keeps nothing between launches but the winners' keys in
-// global memory (where another rank's can be merged in), computes every value in full, and shares
-// no code with the block form but the arithmetic, which makes it the check on the other. It alone
-// writes traces.
+// The plain form: one launch computes one step of a pass of rows, with ordinary loads and mma.sync,
+// every value in full. It shares no code with the block kernel but the arithmetic, which makes it
+// the check on the other forms; it alone writes traces, and it runs where the block kernel can't.
 //
 // Launches of one block of steps may overlap (programmatic dependent launch): each waits for the
 // one before it before it looks at a key, and before it ends.
 #include "kernels.h"
+#include "launches.cuh"
 #include "numerics.cuh"
 
-constexpr int STEP_THREADS = 128;
+constexpr int PLAIN_THREADS = 128;
 constexpr int WARP_IDS = 16; // that a warp works on at once
-constexpr int BLOCK_IDS = WARP_IDS * STEP_THREADS / 32;
+constexpr int BLOCK_IDS = WARP_IDS * PLAIN_THREADS / 32;
 constexpr int EMBEDDING_PAD = 32; // bytes past each embedding, against bank conflicts
-
-DEVICE void wait_for_predecessor()
-{
-	asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-DEVICE void let_successor_start()
-{
-	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
 
 // d[16 ids x 8 rows] += a b over 16 columns, in the order of NUMERICS section 3. Which of the 16
 // columns a register holds is free, as long as a and b agree: thread t of four has columns 4t to 4t
@@ -36,18 +25,18 @@ DEVICE void multiply_16(float (&d)[4], uint2 a_low, uint2 a_high, uint2 b)
 		: "r"(a_low.x), "r"(a_high.x), "r"(a_low.y), "r"(a_high.y), "r"(b.x), "r"(b.y));
 }
 
-template <int N> struct step_state {
+template <int N> struct plain_state {
 	winner_key best[N];
 	uint32_t hash[N], token[N];
 	draft_row row[N];
 };
 
 template <int N>
-DEVICE void load_step_rows(
-	step_state<N> &state, const draft_head &head, uint32_t first_row, int rows, uint32_t step)
+DEVICE void load_plain_rows(
+	plain_state<N> &state, const draft_head &head, uint32_t first_row, int rows, uint32_t step)
 {
 	const uint32_t steps = head.columns->steps;
-	for (int r = threadIdx.x; r < N; r += STEP_THREADS) {
+	for (int r = threadIdx.x; r < N; r += PLAIN_THREADS) {
 		state.row[r] = draft_row{};
 		state.token[r] = 0;
 		if (r < rows) {
@@ -58,12 +47,8 @@ DEVICE void load_step_rows(
 					__ldcg(&head.step_keys[(step - 1) * head.step_keys_pitch +
 							       first_row + r]);
 				state.token[r] = key_id(key);
-				if (blockIdx.x == 0) {
-					head.tokens[(uint64_t)(first_row + r) * steps + step - 1] =
-						key_id(key);
-					if (key_order(key) == ORDER_NAN)
-						head.flags[first_row + r] = DRAFT_FLAG_NAN;
-				}
+				if (blockIdx.x == 0)
+					report_winner(head, steps, first_row + r, step - 1, key);
 			}
 		}
 		state.hash[r] = row_hash(state.row[r].seed, state.row[r].position, step);
@@ -72,11 +57,11 @@ DEVICE void load_step_rows(
 }
 
 template <int N>
-__global__ void __launch_bounds__(STEP_THREADS)
-	draft_step(const __grid_constant__ draft_head head, uint32_t first_row, uint32_t step)
+__global__ void __launch_bounds__(PLAIN_THREADS)
+	draft_plain(const __grid_constant__ draft_head head, uint32_t first_row, uint32_t step)
 {
 	extern __shared__ uint4 raw[];
-	step_state<N> &state = *(step_state<N> *)raw;
+	plain_state<N> &state = *(plain_state<N> *)raw;
 	char *embeddings = (char *)(&state + 1);
 	const uint32_t pitch = head.rank * 2 + EMBEDDING_PAD;
 
@@ -86,9 +71,9 @@ __global__ void __launch_bounds__(STEP_THREADS)
 	const int rows = min(N, (int)head.columns->rows - (int)first_row);
 	if (rows <= 0)
 		return;
-	load_step_rows<N>(state, head, first_row, rows, step);
+	load_plain_rows<N>(state, head, first_row, rows, step);
 	__syncthreads();
-	for (int i = threadIdx.x; i < N * (int)head.rank / 8; i += STEP_THREADS) {
+	for (int i = threadIdx.x; i < N * (int)head.rank / 8; i += PLAIN_THREADS) {
 		const int r = i / (head.rank / 8), piece = i % (head.rank / 8);
 		uint4 x = make_uint4(0, 0, 0, 0);
 		if (r < rows)
@@ -176,40 +161,40 @@ __global__ void __launch_bounds__(STEP_THREADS)
 		}
 	}
 	__syncthreads();
-	for (int r = threadIdx.x; r < rows; r += STEP_THREADS)
+	for (int r = threadIdx.x; r < rows; r += PLAIN_THREADS)
 		atomicMax(&head.step_keys[step * head.step_keys_pitch + first_row + r],
 			state.best[r]);
 }
 
-__global__ void __launch_bounds__(STEP_FINISH_THREADS)
+__global__ void __launch_bounds__(PLAIN_FINISH_THREADS)
 	draft_finish(const __grid_constant__ draft_head head)
 {
 	wait_for_predecessor();
 	const uint32_t steps = head.columns->steps;
-	for (uint32_t row = threadIdx.x; row < head.columns->rows; row += STEP_FINISH_THREADS) {
+	for (uint32_t row = threadIdx.x; row < head.columns->rows; row += PLAIN_FINISH_THREADS) {
 		const winner_key key =
 			__ldcg(&head.step_keys[(steps - 1) * head.step_keys_pitch + row]);
-		head.tokens[(uint64_t)row * steps + steps - 1] = key_id(key);
-		if (key_order(key) == ORDER_NAN)
-			head.flags[row] = DRAFT_FLAG_NAN;
+		report_winner(head, steps, row, steps - 1, key);
+		for (uint32_t step = 0; step < steps; step++)
+			head.step_keys[step * head.step_keys_pitch + row] = 0;
 	}
 }
 
-extern "C" void step_kernel_for(uint32_t rows, struct step_kernel *ret)
+extern "C" void plain_kernel_for(uint32_t rows, struct plain_kernel *ret)
 {
 	if (rows <= 8)
-		*ret = {(const void *)draft_step<8>, 8, STEP_THREADS};
+		*ret = {(const void *)draft_plain<8>, 8, PLAIN_THREADS};
 	else
-		*ret = {(const void *)draft_step<64>, 64, STEP_THREADS};
+		*ret = {(const void *)draft_plain<64>, 64, PLAIN_THREADS};
 }
 
-extern "C" size_t step_kernel_shared_bytes(const struct step_kernel *kernel, uint32_t rank)
+extern "C" size_t plain_kernel_shared_bytes(const struct plain_kernel *kernel, uint32_t rank)
 {
-	const size_t state = kernel->rows == 8 ? sizeof(step_state<8>) : sizeof(step_state<64>);
+	const size_t state = kernel->rows == 8 ? sizeof(plain_state<8>) : sizeof(plain_state<64>);
 	return state + kernel->rows * ((size_t)rank * 2 + EMBEDDING_PAD);
 }
 
-extern "C" const void *step_finish_kernel(void)
+extern "C" const void *plain_finish_kernel(void)
 {
 	return (const void *)draft_finish;
 }

@@ -1,0 +1,110 @@
+"""Arguments as memory: the columns of a request, and logits in the caller's own buffers. Nothing is copied that fits as it is."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import numbers
+import operator
+from ctypes import c_char_p, c_int, c_ssize_t, c_void_p
+from typing import Any, Sequence
+
+from .errors import invalid
+
+# One letter a column, as in the modules struct and array; the letters of a buffer that has the same bits.
+UINT32, INT64, FLOAT32 = "I", "q", "f"
+_KINDS = {
+    UINT32: (("I", "L"), 4, "integers from 0 to 2^32-1"),
+    INT64: (("q", "l"), 8, "integers of 64 bits"),
+    FLOAT32: (("f",), 4, "numbers"),
+}
+
+
+class _Py_buffer(ctypes.Structure):
+    """Of the interpreter's stable interface; here for its first field."""
+
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_char_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    ]
+
+
+_get_buffer = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, ctypes.POINTER(_Py_buffer), c_int)(
+    ("PyObject_GetBuffer", ctypes.pythonapi)
+)
+_release_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Py_buffer))(("PyBuffer_Release", ctypes.pythonapi))
+
+
+def address_of(view: memoryview) -> int:
+    """Where the bytes of a C-contiguous view begin, read-only ones too. The view keeps them there, and its exporter whole."""
+    buffer = _Py_buffer()
+    _get_buffer(view, buffer, 0)
+    address = buffer.buf
+    _release_buffer(buffer)
+    return address or 0
+
+
+def _view(values: Any) -> memoryview | None:
+    try:
+        return memoryview(values)
+    except (TypeError, ValueError, BufferError):  # no buffer, or of a type that buffers can't tell
+        return None
+
+
+def number(name: str, value: Any, top: int) -> int:
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise invalid(f"{name} is a {type(value).__name__}; it is an integer") from None
+    if not 0 <= value <= top:
+        raise invalid(f"{name} is {value}; it is from 0 to {top}")
+    return value
+
+
+def column(name: str, kind: str, values: Any, rows: int | None = None) -> memoryview:
+    """One value a row: a buffer of that type as it is, anything else copied. With `rows`, one number stands for all of them."""
+    letters, size, what = _KINDS[kind]
+    view = _view(values)
+    if view is None or view.format not in letters or view.itemsize != size or view.ndim != 1 or not view.c_contiguous:
+        if rows is not None and isinstance(values, numbers.Real):
+            values = [values] * rows
+        try:
+            # array() takes bytes for raw memory, so never those as they come
+            view = memoryview(array.array(kind, values.tolist() if hasattr(values, "tolist") else list(values)))
+        except (TypeError, OverflowError, ValueError) as error:
+            raise invalid(f"{name} can't be a column: {error}; it has {what}, one a row") from None
+    if rows is not None and len(view) != rows:
+        raise invalid(f"{name} has {len(view)} values where anchors has {rows}; each has one a row")
+    return view
+
+
+def inline(name: str, memory: Any, shape: Sequence[int], writable: bool) -> memoryview:
+    """The caller's memory for logits of `shape`, [rows, steps, vocab]."""
+    view = _view(memory)
+    if view is None:
+        raise invalid(
+            f"{name} is a {type(memory).__name__}, which has no buffer of uint16; give one (of a BF16 tensor in host "
+            "memory: tensor.view(torch.uint16).numpy()), or write into tensor() of a region"
+        )
+    if view.format.lstrip("@=<") not in ("H", "h"):
+        raise invalid(
+            f"{name} has elements of type {view.format!r}; BF16 travels as uint16: give the array's view(\"uint16\"), "
+            'or memoryview(bytes).cast("H")'
+        )
+    if not view.c_contiguous:
+        raise invalid(f"{name} is not C-contiguous; copy it (numpy.ascontiguousarray), or use a region, which has strides")
+    if writable and view.readonly:
+        raise invalid(f"{name} is read-only; give memory that can be written")
+    count = shape[0] * shape[1] * shape[2]
+    if view.nbytes != 2 * count or (view.ndim == 3 and view.shape != tuple(shape)):
+        raise invalid(f"{name} has the shape {list(view.shape)}; [rows, steps, vocab] is {list(shape)}")
+    return view

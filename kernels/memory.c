@@ -1,0 +1,54 @@
+#include "memory.h"
+
+#include "backend.h"
+#include "cuda/cuda.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int markov_memory_open(
+	const struct markov_facts *facts, struct markov_memory **ret, struct error_text *error)
+{
+	struct markov_memory *memory = calloc(1, sizeof(*memory));
+	int r = 0;
+
+	if (!memory)
+		return error_text_set(error, ENOMEM, "out of memory");
+	if (strcmp(facts->backend, "cuda") == 0)
+		memory->backend = cuda_backend.memory;
+	if (memory->backend)
+		r = memory->backend->open(facts, &memory->state, error);
+	if (r < 0)
+		free(memory);
+	else
+		*ret = memory;
+	return r;
+}
+
+void markov_memory_close(struct markov_memory *memory)
+{
+	if (!memory)
+		return;
+	if (memory->backend)
+		memory->backend->close(memory->state);
+	free(memory);
+}
+
+int markov_memory_pin(struct markov_memory *memory, void *address, size_t bytes,
+	enum memory_kind *ret_kind, struct error_text *error)
+{
+	int r = 0;
+
+	if (memory->backend)
+		r = memory->backend->pin(memory->state, address, bytes, error);
+	if (r == 0)
+		*ret_kind = memory->backend ? MEMORY_PINNED : MEMORY_PLAIN;
+	return r;
+}
+
+void markov_memory_unpin(struct markov_memory *memory, void *address, enum memory_kind kind)
+{
+	if (kind == MEMORY_PINNED)
+		memory->backend->unpin(memory->state, address);
+}
