@@ -238,32 +238,31 @@ uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us)
 	return waits ? now_us : UINT64_MAX;
 }
 
-/* What launches of this length cost, however few their rows are: the line through two of them, at
- * no rows. */
-static uint64_t cost_of_none_us(
-	const struct scheduler_pace *shortest, const struct scheduler_pace *last)
+/* The line through the shortest launch and one of more rows gives what none would cost. */
+static void learn_pace(struct scheduler_pace *pace, uint64_t took_us, uint32_t rows)
 {
-	uint64_t a = shortest->us * last->rows, b = last->us * shortest->rows;
+	uint64_t a = pace->shortest_us * rows, b = took_us * pace->rows;
 
-	if (last->rows <= shortest->rows)
-		return shortest->us;
-	return a > b ? (a - b) / (last->rows - shortest->rows) : 0;
+	if (!pace->shortest_us || took_us < pace->shortest_us) {
+		if (!pace->shortest_us || took_us < pace->fixed_us)
+			pace->fixed_us = took_us;
+		pace->shortest_us = took_us;
+		pace->rows = rows;
+	} else if (rows > pace->rows) {
+		pace->fixed_us = a > b ? (a - b) / (rows - pace->rows) : 0;
+	}
 }
 
 void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now_us)
 {
-	struct scheduler_pace *shortest = &scheduler->shortest[scheduler->last_steps];
-	struct scheduler_pace last = {.us = took_us, .rows = scheduler->last_rows};
+	struct scheduler_pace *pace = &scheduler->paces[scheduler->last_steps];
 	uint64_t patience_us = 0;
 
 	scheduler->ended = scheduler->taken;
 	if (took_us) {
-		if (!shortest->us || took_us < shortest->us)
-			*shortest = last;
-		patience_us = cost_of_none_us(shortest, &last);
+		learn_pace(pace, took_us, scheduler->last_rows);
+		patience_us = pace->fixed_us < LIMIT_GATHER_US ? pace->fixed_us : LIMIT_GATHER_US;
 	}
-	if (patience_us > LIMIT_GATHER_US)
-		patience_us = LIMIT_GATHER_US;
 	if (!patience_us)
 		scheduler->due = 0;
 	scheduler->gather_until_us = now_us + patience_us;
@@ -271,7 +270,7 @@ void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now
 
 void scheduler_forget_times(struct scheduler *scheduler)
 {
-	memset(scheduler->shortest, 0, sizeof(scheduler->shortest));
+	memset(scheduler->paces, 0, sizeof(scheduler->paces));
 	scheduler->pauses = scheduler->pause = 0;
 }
 

@@ -64,10 +64,11 @@ struct scheduler_flow {
 	bool prompt;                    /* came back soon after its last answer */
 };
 
-/* How long a launch took; `us` 0: there was none. */
+/* How long launches of a length take. */
 struct scheduler_pace {
-	uint64_t us;
-	uint32_t rows;
+	uint64_t shortest_us; /* the shortest so far; 0: there was none */
+	uint32_t rows;        /* of that one */
+	uint64_t fixed_us;    /* what one costs however few its rows are, as far as is known */
 };
 
 struct scheduler {
@@ -86,8 +87,8 @@ struct scheduler {
 	uint32_t due;                   /* back after the launch taken last */
 	uint64_t gather_until_us;       /* who comes back until then is prompt */
 	uint32_t last_rows, last_steps; /* of the launch taken last */
-	struct scheduler_pace shortest[LIMIT_STEPS_MAX + 1]; /* launch of a length */
-	uint32_t pause;                                      /* launches that still do not wait */
+	struct scheduler_pace paces[LIMIT_STEPS_MAX + 1]; /* by length */
+	uint32_t pause;                                   /* launches that still do not wait */
 	uint32_t pauses; /* how many did after the last failure, less the successes since */
 };
 

@@ -661,9 +661,18 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 	now_us += 1;
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "0");
-	now_us += 20 + 10 * 1;
+	now_us += 50;
+	scheduler_ended(&scheduler, 50, now_us);
+	ck_assert_uint_eq(scheduler.gather_until_us, now_us); /* one row again: nothing new */
+
+	/* Launches of 20 us and 10 us a row: 20 are saved, which is known from the second on. */
 	scheduler_forget_times(&scheduler);
+	now_us += 1;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "0");
+	now_us += 20 + 10 * 1;
 	scheduler_ended(&scheduler, 20 + 10 * 1, now_us);
+	ck_assert_uint_eq(scheduler.gather_until_us, now_us + 20 + 10 * 1);
 	arrive(&clients[0], 0);
 	arrive(&clients[1], 1);
 	ck_assert_str_ne(begin(), "");
