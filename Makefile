@@ -168,6 +168,12 @@ $(BUILD)/tests/unit-daemon:   $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
 $(BUILD)/tests/unit-client:   $(LIBCLIENT) $(LIBPROTO)
 $(BUILD)/tests/unit-draftctl: $(LIBDRAFTCTL) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
 
+# Stands in for NVIDIA's driver.
+$(BUILD)/tests/unit-client: | $(BUILD)/tests/libcuda.so.1
+$(BUILD)/tests/libcuda.so.1: tests/unit/client/libcuda/fake.c tests/unit/client/libcuda/fake.h
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_CFLAGS) -MF $(BUILD)/obj/libcuda.d -fPIC -fvisibility=default -shared -Wl,-soname,$(@F) -o $@ $<
+
 unit_objects = $(call objects,$(wildcard tests/unit/$(1)/*.c))
 .SECONDEXPANSION:
 $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
