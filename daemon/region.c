@@ -53,7 +53,7 @@ static void release_work(uv_work_t *work)
 		return;
 	}
 	if (region->ask_device && region->done == 0)
-		markov_memory_unpin(region->pool->memory, region->memory, region->kind);
+		markov_memory_unpin(region->pool->memory, region->memory);
 	region_memory_release(region->memory + region->done, slice, region->take_pages);
 	region->done += slice;
 }
@@ -88,14 +88,18 @@ static void pin(struct region *region)
 {
 	int r;
 
+	if (!markov_memory_pins(region->pool->memory))
+		return;
 	if (region->bytes > LIMIT_PINNED_BYTES) {
 		error_text_set(&region->device_why, E2BIG, "the most that is pinned is %llu bytes",
 			(unsigned long long)LIMIT_PINNED_BYTES);
 		return;
 	}
-	r = markov_memory_pin(region->pool->memory, region->memory, region->bytes, &region->kind,
-		&region->device_why);
-	if (r == -EIO)
+	r = markov_memory_pin(
+		region->pool->memory, region->memory, region->bytes, &region->device_why);
+	if (r == 0)
+		region->kind = MEMORY_PINNED;
+	else if (r == -EIO)
 		message_refuse(&region->fault, ERROR_DEVICE_LOST, "the device is lost");
 }
 

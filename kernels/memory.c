@@ -35,22 +35,20 @@ void markov_memory_close(struct markov_memory *memory)
 	free(memory);
 }
 
-int markov_memory_pin(struct markov_memory *memory, void *address, size_t bytes,
-	enum memory_kind *ret_kind, struct error_text *error)
+bool markov_memory_pins(const struct markov_memory *memory)
 {
-	int r = 0;
-
-	if (memory->backend)
-		r = memory->backend->pin(memory->state, address, bytes, error);
-	if (r == 0)
-		*ret_kind = memory->backend ? MEMORY_PINNED : MEMORY_PLAIN;
-	return r;
+	return memory->backend != NULL;
 }
 
-void markov_memory_unpin(struct markov_memory *memory, void *address, enum memory_kind kind)
+int markov_memory_pin(
+	struct markov_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
-	if (kind == MEMORY_PINNED)
-		memory->backend->unpin(memory->state, address);
+	return memory->backend->pin(memory->state, address, bytes, error);
+}
+
+void markov_memory_unpin(struct markov_memory *memory, void *address)
+{
+	memory->backend->unpin(memory->state, address);
 }
 
 uint64_t markov_memory_granularity(const struct markov_memory *memory)

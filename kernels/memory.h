@@ -11,6 +11,7 @@
 
 #include "error_text.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,14 +38,17 @@ int markov_memory_open(
 	const struct markov_facts *facts, struct markov_memory **ret, struct error_text *error);
 void markov_memory_close(struct markov_memory *memory); /* NULL is fine */
 
-/* Pins `bytes` at `address`, the start of a page, if that helps the backend: `*ret_kind` says what
- * the memory is now. As one piece: the copy of a row that lies in two is not defined. Returns 0;
- * -EIO when the device is lost; or another -errno, and the memory is as usable as it was. */
-int markov_memory_pin(struct markov_memory *memory, void *address, size_t bytes,
-	enum memory_kind *ret_kind, struct error_text *error);
+/* Whether this backend wants host memory pinned; else plain memory is as good as any. */
+bool markov_memory_pins(const struct markov_memory *memory);
 
-/* Of memory of the kind that markov_memory_pin() said; nobody uses it, and it is still mapped. */
-void markov_memory_unpin(struct markov_memory *memory, void *address, enum memory_kind kind);
+/* Where it does: pins `bytes` at `address`, the start of a page. As one piece: the copy of a row
+ * that lies in two is not defined. Returns 0; -EIO when the device is lost; or another -errno, and
+ * the memory is as usable as it was. */
+int markov_memory_pin(
+	struct markov_memory *memory, void *address, size_t bytes, struct error_text *error);
+
+/* Of what was pinned; nobody uses it, and it is still mapped. */
+void markov_memory_unpin(struct markov_memory *memory, void *address);
 
 /* Device memory comes in multiples of so many bytes. 0: this backend has none of its own, or can't
  * share it; then the functions below return -ENOTSUP. */
