@@ -340,7 +340,7 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.listener = {.fd = -1, .lock_fd = -1},
 		.regions = {.loop = loop,
 			.bytes_max = config->max_memory_bytes,
-			.device_bytes_max = config->max_device_memory_bytes},
+			.device_bytes_max = config->max_device_bytes},
 	};
 	*config = (struct config){0};
 	memcpy(server->model_name, model->name, sizeof(server->model_name));

@@ -41,8 +41,8 @@ void service_start(
 		prctl(PR_SET_PDEATHSIG, SIGTERM); /* tests may end in the middle */
 		setenv("NOTIFY_SOCKET", notify, 1);
 		execl(program, program, "--backend", "cuda", "--model", model, "--socket",
-			s->socket, "--max-device-memory-bytes", device_memory, "--log-level",
-			"warning", NULL);
+			s->socket, "--max-device-bytes", device_memory, "--log-level", "warning",
+			NULL);
 		_exit(127);
 	}
 	for (;;) {
