@@ -28,6 +28,7 @@ int cuda_result(cudaError_t result, const char *call, struct error_text *error);
 
 /* Device memory of this thread's GPU, zeroed; the caller's, for cudaFree(). Blocks. */
 int cuda_zeroed(void **ret, size_t bytes, struct error_text *error);
+
 /* The UUID of the GPU `ordinal`, as nvidia-smi -L prints it. False if it can't be told. */
 bool cuda_device_uuid(int ordinal, char *ret, size_t size);
 
