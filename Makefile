@@ -144,7 +144,8 @@ $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
 		$(CLIENT_LIBS) $(PROTO_LIBS)
 	@ln -sf $(SONAME) $(BUILD)/libdraft.so
 
-$(BUILD)/draftctl: $(BUILD)/obj/client/draftctl/main.o $(LIBDRAFTCTL) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
+# It copies to and from device memory as libdraft maps it, with the same file.
+$(BUILD)/draftctl: $(BUILD)/obj/client/draftctl/main.o $(BUILD)/obj/client/driver.o $(LIBDRAFTCTL) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@ $(filter %.o %.a,$^) \
 		-L$(BUILD) -ldraft $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS)
 
@@ -166,6 +167,12 @@ $(BUILD)/tests/unit-kernels:  $(LIBKERNELS)
 $(BUILD)/tests/unit-daemon:   $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
 $(BUILD)/tests/unit-client:   $(LIBCLIENT) $(LIBPROTO)
 $(BUILD)/tests/unit-draftctl: $(LIBDRAFTCTL) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
+
+# Stands in for NVIDIA's driver.
+$(BUILD)/tests/unit-client: | $(BUILD)/tests/libcuda.so.1
+$(BUILD)/tests/libcuda.so.1: tests/unit/client/libcuda/fake.c tests/unit/client/libcuda/fake.h
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_CFLAGS) -MF $(BUILD)/obj/libcuda.d -fPIC -fvisibility=default -shared -Wl,-soname,$(@F) -o $@ $<
 
 unit_objects = $(call objects,$(wildcard tests/unit/$(1)/*.c))
 .SECONDEXPANSION:
@@ -215,14 +222,14 @@ check-valgrind-run: $(UNIT_PROGRAMS) all
 # ---- tests that need a GPU; without one they say that they were waived ----
 
 GPU_TESTS := $(BUILD)/tests/gpu
-$(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
+$(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 	$(if $(CUDA_SRC),,$(error the GPU tests need nvcc: give CUDA_HOME, or put nvcc on the PATH))
 	@mkdir -p $(@D)
-	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds; the Python package's device regions
-	@$(GPU_TESTS) sharing golden tests/golden large odd memory
+check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions
+	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD)
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers

@@ -49,6 +49,7 @@ void handle_free(struct draft *draft)
 	handle_reset(draft);
 	region_free_all(draft);
 	result_free_all(draft);
+	driver_close(draft->driver);
 	free(draft->calls);
 	wire_buffer_done(&draft->head);
 	wire_buffer_done(&draft->unsent);

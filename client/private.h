@@ -16,6 +16,7 @@
 #define CLIENT_PRIVATE_H
 
 #include "client/draft.h"
+#include "client/driver.h"
 #include "proto/message.h"
 
 #include <sys/un.h>
@@ -77,7 +78,10 @@ struct draft_region {
 	uint64_t epoch; /* of the connection that it belongs to */
 	uint32_t id;
 	uint64_t bytes;
-	void *data;
+	enum draft_memory memory;
+	void *data;                      /* NULL: the caller's own mapping serves */
+	struct driver_mapping mapping;   /* of device memory */
+	char device[MESSAGE_UUID_BYTES]; /* "": host memory, or the import's own */
 };
 
 struct draft {
@@ -116,6 +120,7 @@ struct draft {
 	struct result **queue_end;
 
 	struct draft_region *regions;
+	struct driver *driver; /* NULL until device memory is mapped */
 
 	/* what draftd said of itself */
 	struct draft_model model;
@@ -254,7 +259,8 @@ struct region_grant {
 	enum region_memory memory; /* as asked for */
 	uint64_t bytes;            /* asked for, then granted */
 	uint32_t region;
-	int fd; /* -1, or the waiter's to close */
+	char device[MESSAGE_UUID_BYTES]; /* asked for, or "", then granted */
+	int fd;                          /* -1, or the waiter's to close */
 };
 
 int region_read_open(struct draft *draft, const struct call *call, struct message *message,

@@ -33,7 +33,8 @@ struct config {
 	uint32_t max_queue;        /* requests waiting, of all connections */
 	uint32_t max_regions;      /* a connection */
 	uint64_t max_region_bytes; /* one region */
-	uint64_t max_memory_bytes; /* all regions of all connections */
+	uint64_t max_memory_bytes; /* all host regions of all connections */
+	uint64_t max_device_bytes; /* all device regions of all connections; 0: none */
 	uint32_t max_frame_bytes;
 	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
 	uint64_t hello_timeout_us;

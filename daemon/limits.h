@@ -26,6 +26,10 @@
 #define LIMIT_MEMORY_BYTES_DEFAULT (8ull << 30) /* regions of all connections */
 #define LIMIT_MEMORY_BYTES_MAX     (1ull << 44)
 
+/* device memory of all connections' regions; 0: none */
+#define LIMIT_DEVICE_BYTES_DEFAULT (4ull << 30)
+#define LIMIT_DEVICE_BYTES_MAX     (1ull << 44)
+
 #define LIMIT_FRAME_BYTES_MIN      (64u << 10)
 #define LIMIT_FRAME_BYTES_DEFAULT  (64u << 20)
 #define LIMIT_FRAME_BYTES_MAX      (1u << 30)

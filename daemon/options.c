@@ -80,7 +80,11 @@ const struct option_info options[] = {
 		RANGE(1, LIMIT_REGION_BYTES_MAX), .initial = LIMIT_REGION_BYTES_DEFAULT, .help = "one region"},
 	{"max-memory-bytes", 0, "SIZE", IN("limits", "max_memory_bytes"), OPTION_BYTES, FIELD(max_memory_bytes),
 		RANGE(1, LIMIT_MEMORY_BYTES_MAX), .initial = LIMIT_MEMORY_BYTES_DEFAULT,
-		.help = "regions of all connections together"},
+		.help = "host memory of all connections' regions"},
+	{"max-device-bytes", 0, "SIZE", IN("limits", "max_device_bytes"), OPTION_BYTES,
+		FIELD(max_device_bytes), RANGE(0, LIMIT_DEVICE_BYTES_MAX),
+		.initial = LIMIT_DEVICE_BYTES_DEFAULT,
+		.help = "GPU memory of all connections' regions; 0: none"},
 	{"max-frame-bytes", 0, "SIZE", IN("limits", "max_frame_bytes"), OPTION_BYTES, FIELD(max_frame_bytes),
 		RANGE(LIMIT_FRAME_BYTES_MIN, LIMIT_FRAME_BYTES_MAX), .initial = LIMIT_FRAME_BYTES_DEFAULT,
 		.help = "body of one frame"},
@@ -434,9 +438,9 @@ void options_print_help(FILE *to)
 	      "SIGTERM drains and stops; a second one stops at once. SIGHUP reads the "
 	      "configuration and "
 	      "the model again;\n"
-	      "the socket, engine_spin, max_rows, max_steps, max_inflight, max_queue, max_regions, "
-	      "max_region_bytes\n"
-	      "and max_frame_bytes stay as they are until a restart.\n\n"
+	      "the socket, the devices, engine_spin, max_rows, max_steps, max_inflight, "
+	      "max_queue, max_regions,\n"
+	      "max_region_bytes and max_frame_bytes stay as they are until a restart.\n\n"
 	      "Exit status: 0 after --help, --version, --check-config and a drain; 1 after an "
 	      "error, which is one line on\n"
 	      "stderr or in the journal, and after a drain that was cut short.\n",

@@ -46,6 +46,7 @@ void server_gauges(struct server *server, struct gauges *ret)
 		.queue_max = server->config.max_queue,
 		.regions = server->regions.count,
 		.region_bytes = server->regions.bytes,
+		.device_region_bytes = server->regions.device_bytes,
 		.held_bytes = server->held_bytes,
 	};
 }
@@ -301,7 +302,9 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.generation = 1,
 		.next_connection = 1,
 		.listener = {.fd = -1, .lock_fd = -1},
-		.regions = {.loop = loop, .bytes_max = config->max_memory_bytes},
+		.regions = {.loop = loop,
+			.bytes_max = config->max_memory_bytes,
+			.device_bytes_max = config->max_device_bytes},
 	};
 	*config = (struct config){0};
 	memcpy(server->model_name, model->name, sizeof(server->model_name));

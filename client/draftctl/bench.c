@@ -22,7 +22,8 @@ struct bench_options {
 	const char *model;
 };
 
-static const char *const base_choices[] = {"inline", "host", NULL}; /* as enum load_base */
+static const char *const base_choices[] = {
+	"inline", "host", "device", NULL}; /* as enum load_base */
 
 static const struct option_spec options[] = {
 	{
@@ -78,7 +79,8 @@ static const struct option_spec options[] = {
 		.name = "base",
 		.kind = OPTION_CHOICE,
 		.value = "WHERE",
-		.help = "where the logits travel: in the frames or in shared memory",
+		.help = "where the logits travel: in the frames, in shared memory, or in shared "
+			"memory of draftd's GPU",
 		.offset = offsetof(struct bench_options, load.base),
 		.choices = base_choices,
 	},

@@ -21,6 +21,7 @@
 enum load_base {
 	LOAD_BASE_INLINE,
 	LOAD_BASE_HOST,
+	LOAD_BASE_DEVICE,
 };
 
 struct load_options {

@@ -69,14 +69,14 @@ static int submit(struct load *load, struct line *line, struct lane *lane)
 		lane->seeds[r] = (int64_t)random_next(&load->random);
 	}
 	lane->block = random_below(&load->random, load->block_count);
-	if (line->region != NULL) {
-		request.base.region = line->region;
+	if (line->shared.region != NULL) {
+		request.base.region = line->shared.region;
 		request.base.offset = lane->block * load->block_bytes;
 	} else {
 		request.base.data = load->blocks + lane->block * (load->block_bytes / 2);
 	}
-	if (o->logits && line->region != NULL) {
-		request.logits.region = line->region;
+	if (o->logits && line->shared.region != NULL) {
+		request.logits.region = line->shared.region;
 		request.logits.offset = lane->logits_offset;
 	} else if (o->logits) {
 		request.logits.data = lane->logits;
@@ -113,11 +113,12 @@ static uint64_t less_us(int64_t ns, uint64_t us)
 	return (uint64_t)ns > us * 1000 ? (uint64_t)ns - us * 1000 : 0;
 }
 
-static void take_tokens(struct load *load, const struct lane *lane,
+static void take_tokens(struct load *load, struct line *line, struct lane *lane,
 	const struct draft_result *reply, int64_t now_ns)
 {
 	struct load_result *result = load->result;
 	int64_t took_ns = now_ns - lane->sent_ns;
+	struct error_text error;
 	struct load_exchange exchange = {
 		.rows = reply->rows,
 		.steps = reply->steps,
@@ -143,7 +144,14 @@ static void take_tokens(struct load *load, const struct lane *lane,
 	histogram_add(&result->queue, reply->queue_us * 1000);
 	histogram_add(&result->device, reply->device_us * 1000);
 	load->last_reply_ns = now_ns;
-	if (load->observe != NULL)
+	if (load->observe == NULL)
+		return;
+	/* Device memory is copied out for whoever looks, and not otherwise. */
+	if (load->options.base == LOAD_BASE_DEVICE && lane->logits != NULL &&
+		shared_read(&line->shared, lane->logits_offset, lane->logits, load->block_bytes,
+			&error) < 0)
+		count_error(result, -EIO, error.text);
+	else
 		load->observe(load->user, &exchange);
 }
 
@@ -162,7 +170,7 @@ static void take_result(struct load *load, struct line *line, const struct draft
 	if (reply->code != 0)
 		count_error(load->result, reply->code, reply->error);
 	else if (lane->measured)
-		take_tokens(load, lane, reply, now_ns);
+		take_tokens(load, line, lane, reply, now_ns);
 }
 
 /* Takes every reply that is there, and sends the next request for each; waits up to `wait_us` for

@@ -72,6 +72,14 @@ def test_replay(start):
         assert "equal" in good(draftctl("replay", "--base", base, case.path, socket=daemon.socket))
 
 
+def test_device_memory_of_a_processor(start):
+    """What the CPU backend has none of is refused in draftd's words."""
+    case = golden.case("sampled")
+    daemon = start(model=case.path)
+    bad(draftctl("replay", "--base", "device", case.path, socket=daemon.socket), 1, 'works on "host" memory only')
+    bad(draftctl("bench", "--base", "device", "--requests", "1", socket=daemon.socket), 1, 'works on "host" memory only')
+
+
 def test_replay_finds_one_bit(start, folder):
     """A token or a stored logit that differs in one bit ends in exit code 1."""
     case = golden.case("sampled_odd_vocab")
@@ -166,7 +174,7 @@ USED_WRONGLY = [
     ["ping", "--count", "0"],
     ["ping", "surplus"],
     ["replay"],
-    ["replay", "--base", "device", "x"],
+    ["replay", "--base", "nowhere", "x"],
     ["draft", "--temperature", "hot"],
     ["bench", "--rows", "-1"],
     ["model", "make", "--vocab", "0", "x"],

@@ -66,6 +66,7 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_regions, 16);
 	ck_assert_uint_eq(config.max_region_bytes, 1073741824);
 	ck_assert_uint_eq(config.max_memory_bytes, 8589934592);
+	ck_assert_uint_eq(config.max_device_bytes, 4294967296);
 	ck_assert_uint_eq(config.max_frame_bytes, 67108864);
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
