@@ -168,12 +168,12 @@ int draft_region_open_device(
 int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret);
 
 /* Shares device memory of the caller's: an allocation of cuMemCreate(), exported as a POSIX file
- * descriptor, of which the region is the first `bytes`. `device` is the UUID of its GPU, or NULL.
- * `fd` stays the caller's, who may close it at once, and who has it mapped already: nothing is
- * mapped here, libcuda is not needed, and draft_region_data() is NULL. draftd holds the memory
- * until the region is closed and unused, whatever the caller does meanwhile. -DRAFT_E_BAD_REQUEST:
- * the descriptor is no such allocation, or not of `device`, or out of reach for draftd's GPU;
- * -DRAFT_E_OUT_OF_RANGE: it is shorter. */
+ * descriptor. `bytes` is its size, or at least within its last 2 MiB. `device` is the UUID of its
+ * GPU, or NULL. `fd` stays the caller's, who may close it at once, and who has it mapped already:
+ * nothing is mapped here, libcuda is not needed, and draft_region_data() is NULL. draftd holds the
+ * memory until the region is closed and unused, whatever the caller does meanwhile.
+ * -DRAFT_E_BAD_REQUEST: the descriptor is no such allocation, or not of `device`, or out of reach
+ * for draftd's GPU; -DRAFT_E_OUT_OF_RANGE: it has another size. */
 int draft_region_import_device(
 	struct draft *draft, int fd, uint64_t bytes, const char *device, struct draft_region **ret);
 

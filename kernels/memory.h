@@ -62,10 +62,10 @@ uint64_t markov_memory_granularity(const struct markov_memory *memory);
 int markov_memory_create(struct markov_memory *memory, const char *uuid, uint64_t bytes,
 	struct device_memory *ret, int *ret_fd, struct error_text *error);
 
-/* Maps the first `bytes`, rounded up to the granularity, of an allocation that another process
- * exported as `fd`, which stays the caller's. A `uuid` that is not "" must name its device. Returns
+/* Maps an allocation of `bytes`, rounded up to the granularity, that another process exported as
+ * `fd`, which stays the caller's. A `uuid` that is not "" must name its device. Returns
  * as markov_memory_create(), or -EINVAL: the descriptor is no such thing, or of another device;
- * -ERANGE: it is shorter. */
+ * -ERANGE: it has another size (a part of one can't be mapped). */
 int markov_memory_import(struct markov_memory *memory, const char *uuid, int fd, uint64_t bytes,
 	struct device_memory *ret, struct error_text *error);
 

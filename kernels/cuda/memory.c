@@ -209,7 +209,7 @@ static int check_reach(const struct cuda_memory *memory, int ordinal, struct err
 	return 0;
 }
 
-/* Maps the start of an allocation. Its handle may be released then. */
+/* Maps an allocation, which is only possible whole. Its handle may be released then. */
 static int map(const struct cuda_memory *memory, CUmemGenericAllocationHandle handle,
 	uint64_t bytes, void **ret, struct error_text *error)
 {
@@ -227,7 +227,7 @@ static int map(const struct cuda_memory *memory, CUmemGenericAllocationHandle ha
 	if (r)
 		return r;
 	r = result_of(memory, driver->map(at, bytes, 0, handle, 0), ERANGE,
-		"the allocation has fewer bytes", error);
+		"the allocation has another size", error);
 	mapped = !r;
 	if (!r)
 		r = result_of(memory, driver->set_access(at, bytes, access, memory->device_count),
@@ -317,7 +317,7 @@ static int import(void *state, const char *uuid, int fd, uint64_t bytes, struct 
 	CUmemAllocationProp properties;
 
 	if (bytes > UINT64_MAX - memory->granularity)
-		return error_text_set(error, ERANGE, "the allocation has fewer bytes");
+		return error_text_set(error, ERANGE, "the allocation has another size");
 	device.bytes =
 		(bytes + memory->granularity - 1) / memory->granularity * memory->granularity;
 	int r = enter(memory, error);
