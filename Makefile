@@ -144,7 +144,8 @@ $(BUILD)/$(SONAME): $(CLIENT_OBJ) $(PROTO_OBJ) client/libdraft.map
 		$(CLIENT_LIBS) $(PROTO_LIBS)
 	@ln -sf $(SONAME) $(BUILD)/libdraft.so
 
-$(BUILD)/draftctl: $(BUILD)/obj/client/draftctl/main.o $(LIBDRAFTCTL) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
+# It copies to and from device memory as libdraft maps it, with the same file.
+$(BUILD)/draftctl: $(BUILD)/obj/client/draftctl/main.o $(BUILD)/obj/client/driver.o $(LIBDRAFTCTL) $(LIBKERNELS) $(LIBPROTO) $(BUILD)/$(SONAME)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@ $(filter %.o %.a,$^) \
 		-L$(BUILD) -ldraft $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS)
 
@@ -167,6 +168,12 @@ $(BUILD)/tests/unit-daemon:   $(LIBDAEMON) $(LIBKERNELS) $(LIBPROTO)
 $(BUILD)/tests/unit-client:   $(LIBCLIENT) $(LIBPROTO)
 $(BUILD)/tests/unit-draftctl: $(LIBDRAFTCTL) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
 
+# Stands in for NVIDIA's driver.
+$(BUILD)/tests/unit-client: | $(BUILD)/tests/libcuda.so.1
+$(BUILD)/tests/libcuda.so.1: tests/unit/client/libcuda/fake.c tests/unit/client/libcuda/fake.h
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_CFLAGS) -MF $(BUILD)/obj/libcuda.d -fPIC -fvisibility=default -shared -Wl,-soname,$(@F) -o $@ $<
+
 unit_objects = $(call objects,$(wildcard tests/unit/$(1)/*.c))
 .SECONDEXPANSION:
 $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
@@ -178,12 +185,18 @@ PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:ca
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
+# Counts the allocations of a program under test.
+MALLOC_COUNT := $(BUILD)/tests/malloc_count.so
+$(MALLOC_COUNT): tests/preload/malloc_count.c
+	@mkdir -p $(@D)
+	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -fvisibility=hidden -fPIC -shared -o $@ $<
+
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
-integration: all ## run the integration tests alone
+integration: all $(MALLOC_COUNT) ## run the integration tests alone
 	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
-check-run: $(UNIT_PROGRAMS) all
+check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) all
 	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU
@@ -216,14 +229,14 @@ check-valgrind-run: $(UNIT_PROGRAMS) all
 # ---- tests that need a GPU; without one they say that they were waived ----
 
 GPU_TESTS := $(BUILD)/tests/gpu
-$(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS)
+$(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 	$(if $(CUDA_SRC),,$(error the GPU tests need nvcc: give CUDA_HOME, or put nvcc on the PATH))
 	@mkdir -p $(@D)
-	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CUDA_LIBS)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
 check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox
-	@$(GPU_TESTS) sharing golden tests/golden large odd memory
+	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD)
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
 	@$(GPU_PYTHON) tests/gpu/sandbox.py
@@ -351,7 +364,8 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	git archive --format=tar.gz --prefix=$(NAME)/ -o build/$(NAME).tar.gz HEAD
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
-	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all $(if $(CUDA_SRC),build/relocatable/tests/gpu)
+	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
+		$(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
 	@packaging/deps.sh deb

@@ -122,15 +122,13 @@ int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64
 	int r;
 
 	while (!waiter->done) {
-		r = transport_wait(draft, draft_events(draft), deadline_us);
+		r = transport_await(draft, deadline_us);
 		if (r == 0) {
 			call_abandon(draft, ticket);
 			return handle_fail(
 				draft, -ETIMEDOUT, "draftd did not answer within the timeout");
 		}
-		if (r > 0)
-			r = transport_receive(draft);
-		if (r >= 0 && draft->unsent.count > 0)
+		if (r > 0 && draft->unsent.count > 0)
 			r = transport_flush(draft);
 		if (r < 0 && !waiter->done) {
 			call_drop(draft, ticket);

@@ -49,6 +49,7 @@ void handle_free(struct draft *draft)
 	handle_reset(draft);
 	region_free_all(draft);
 	result_free_all(draft);
+	driver_close(draft->driver);
 	free(draft->calls);
 	wire_buffer_done(&draft->head);
 	wire_buffer_done(&draft->unsent);
@@ -115,6 +116,10 @@ static int set_options(struct draft *draft, const struct draft_options *given)
 			return r;
 	}
 	draft->timeout_us = options.timeout_us == 0 ? TIMEOUT_DEFAULT_US : options.timeout_us;
+	if (options.spin_us < 0 || options.spin_us > SPIN_MAX_US)
+		return handle_fail(draft, -EINVAL, "spin_us is %lld; it is 0 to %d",
+			(long long)options.spin_us, SPIN_MAX_US);
+	draft->spin_us = options.spin_us;
 	r = set_client_name(draft, options.client_name ? options.client_name : "libdraft");
 	if (r < 0)
 		return r;

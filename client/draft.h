@@ -70,6 +70,9 @@ struct draft_options {
 	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable
 				  * ASCII characters, "name" or "name/version" */
 	int64_t timeout_us;      /* to connect, and of a blocking call; 0: 10 s, negative: none */
+	int64_t spin_us;         /* for so long a wait for a reply looks at the socket again and
+				  * again before it sleeps, up to 1 s: saves the time of waking up,
+				  * and costs a core meanwhile; 0: sleep at once */
 };
 
 /* What draftd serves, as it said when we connected. The struct and its strings live as long as the
@@ -138,26 +141,52 @@ bool draft_device_at(const struct draft *draft, uint32_t index, struct draft_dev
 
 enum draft_memory {
 	DRAFT_HOST,
-	DRAFT_DEVICE, /* GPU memory; refused by draftd's CPU backend */
+	DRAFT_DEVICE, /* GPU memory, used in place; refused by draftd's CPU backend */
 };
 
 /* Shared memory of at least `bytes` that draftd owns, mapped here; zeroed. Lives until
  * draft_region_close() or draft_close(). No process can shrink it, so that reading it never faults;
- * but once the connection is lost draftd takes the pages back, and it reads as zeros.
- * -DRAFT_E_TOO_LARGE, -DRAFT_E_RESOURCE_EXHAUSTED: draftd's limits. DRAFT_DEVICE is -ENOTSUP where
- * draftd would give it and this library cannot map it. */
+ * but once the connection is lost draftd takes the pages of host memory back, and it reads as
+ * zeros. -DRAFT_E_TOO_LARGE, -DRAFT_E_RESOURCE_EXHAUSTED: draftd's limits.
+ *
+ * DRAFT_DEVICE is memory of draftd's first GPU. It is mapped for that GPU through libcuda.so.1,
+ * which is looked for when it is first needed; the mapping holds the GPU's primary context
+ * (cuDevicePrimaryCtxRetain), the one that the CUDA runtime, PyTorch and others work in. Base
+ * logits must be complete when a request is sent: synchronize the stream that wrote them. -ENOTSUP:
+ * there is no libcuda.so.1, or it is older than CUDA 11.4; -ENODEV: this process does not see the
+ * GPU. */
 int draft_region_open(
 	struct draft *draft, uint64_t bytes, enum draft_memory memory, struct draft_region **ret);
+
+/* The same on the GPU of that UUID (NULL: draftd's first). -DRAFT_E_NOT_FOUND: the host has no such
+ * GPU; -DRAFT_E_BAD_REQUEST: draftd's can't reach its memory. */
+int draft_region_open_device(
+	struct draft *draft, uint64_t bytes, const char *device, struct draft_region **ret);
 
 /* Shares a memfd of the caller's (sealed with F_SEAL_SHRINK, writable, of at least `bytes`: else
  * -EINVAL), mapped here once more; `fd` stays the caller's, who may close it at once. */
 int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret);
 
+/* Shares device memory of the caller's: an allocation of cuMemCreate(), exported as a POSIX file
+ * descriptor. `bytes` is its size, or at least within its last 2 MiB. `device` is the UUID of its
+ * GPU, or NULL. `fd` stays the caller's, who may close it at once, and who has it mapped already:
+ * nothing is mapped here, libcuda is not needed, and draft_region_data() is NULL. draftd holds the
+ * memory until the region is closed and unused, whatever the caller does meanwhile.
+ * -DRAFT_E_BAD_REQUEST: the descriptor is no such allocation, or not of `device`, or out of reach
+ * for draftd's GPU; -DRAFT_E_OUT_OF_RANGE: it has another size. */
+int draft_region_import_device(
+	struct draft *draft, int fd, uint64_t bytes, const char *device, struct draft_region **ret);
+
 /* Unmaps and gives back; waits until no request uses it. Frees the region whatever it returns. NULL
  * is fine, and so is a region whose connection broke or was replaced: it is freed, 0. */
 int draft_region_close(struct draft_region *region);
 
-void *draft_region_data(const struct draft_region *region); /* this process's mapping */
+/* This process's mapping: for device memory an address of its GPU. NULL after
+ * draft_region_import_device(). */
+void *draft_region_data(const struct draft_region *region);
+/* The UUID of the GPU that it lies on; "" for host memory, and if an import did not name it. Lives
+ * as long as the region. */
+const char *draft_region_device(const struct draft_region *region);
 uint64_t draft_region_bytes(const struct draft_region *region);
 
 /* ---- drafting ---- */

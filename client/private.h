@@ -16,6 +16,7 @@
 #define CLIENT_PRIVATE_H
 
 #include "client/draft.h"
+#include "client/driver.h"
 #include "proto/message.h"
 
 #include <sys/un.h>
@@ -30,6 +31,7 @@
 #define FRAME_BYTES_MAX    (1u << 30) /* the largest max_frame_bytes this side accepts */
 #define TYPED_ERROR_BASE   1000       /* DRAFT_E_x is this plus the code on the wire */
 #define DEADLINE_NEVER     INT64_MAX
+#define SPIN_MAX_US        1000000
 
 /* A caller that blocks until its reply is there; on its stack. */
 struct waiter {
@@ -76,7 +78,10 @@ struct draft_region {
 	uint64_t epoch; /* of the connection that it belongs to */
 	uint32_t id;
 	uint64_t bytes;
-	void *data;
+	enum draft_memory memory;
+	void *data;                      /* NULL: the caller's own mapping serves */
+	struct driver_mapping mapping;   /* of device memory */
+	char device[MESSAGE_UUID_BYTES]; /* "": host memory, or the import's own */
 };
 
 struct draft {
@@ -84,6 +89,7 @@ struct draft {
 	char socket_path[SOCKET_PATH_MAX + 1];
 	char client_name[NAME_BYTES];
 	int64_t timeout_us;
+	int64_t spin_us;
 
 	/* the connection */
 	int fd;      /* -1: none, or broken */
@@ -114,6 +120,7 @@ struct draft {
 	struct result **queue_end;
 
 	struct draft_region *regions;
+	struct driver *driver; /* NULL until device memory is mapped */
 
 	/* what draftd said of itself */
 	struct draft_model model;
@@ -179,6 +186,11 @@ int transport_flush(struct draft *draft);
 /* One recvmsg(2), and all whole frames handled. 1, 0 if nothing was there, or the connection is
  * broken. Never blocks. */
 int transport_receive(struct draft *draft);
+
+/* Waits until the socket has something to do with, as transport_wait() does but looking without
+ * sleep for the first spin_us, and receives once. 1 (maybe nothing came), 0 when the time is over,
+ * or the connection is broken. */
+int transport_await(struct draft *draft, int64_t deadline_us);
 
 /* Waits until the socket can do one of `events`. 1, 0 when the time is over, or the connection is
  * broken. */
@@ -247,7 +259,8 @@ struct region_grant {
 	enum region_memory memory; /* as asked for */
 	uint64_t bytes;            /* asked for, then granted */
 	uint32_t region;
-	int fd; /* -1, or the waiter's to close */
+	char device[MESSAGE_UUID_BYTES]; /* asked for, or "", then granted */
+	int fd;                          /* -1, or the waiter's to close */
 };
 
 int region_read_open(struct draft *draft, const struct call *call, struct message *message,

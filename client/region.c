@@ -1,5 +1,6 @@
 /* Shared memory. draftd's memfd is mapped only if it is sealed against shrinking and as long as it
- * is said to be: then no access to the mapping can raise SIGBUS. */
+ * is said to be: then no access to the mapping can raise SIGBUS. Device memory is mapped by the
+ * driver, which knows how long it is. */
 #include "client/private.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ int region_read_open(struct draft *draft, const struct call *call, struct messag
 			"region_open was answered with other memory, or less, than was asked for");
 	grant->region = reply.region;
 	grant->bytes = reply.bytes;
+	wire_text_copy(reply.device, grant->device, sizeof(grant->device));
 	grant->fd = frame->fds[0];
 	frame->fds[0] = -1;
 	return 0;
@@ -86,6 +88,24 @@ static int map(struct draft *draft, const char *whose, int fd, uint64_t bytes, v
 	return 0;
 }
 
+/* Maps what draftd granted on a device. */
+static int map_on_device(
+	struct draft *draft, const struct region_grant *grant, struct draft_region *region)
+{
+	char why[ERROR_TEXT_BYTES];
+	int r = 0;
+
+	if (!draft->driver)
+		r = driver_open(&draft->driver, why, sizeof(why));
+	if (r == 0)
+		r = driver_map(draft->driver, grant->device, grant->fd, grant->bytes,
+			&region->mapping, why, sizeof(why));
+	if (r < 0)
+		return handle_fail(draft, r, "%s", why);
+	region->data = (void *)(uintptr_t)region->mapping.address;
+	return 0;
+}
+
 static struct draft_region *region_new(struct draft *draft)
 {
 	struct draft_region *region = calloc(1, sizeof(*region));
@@ -101,22 +121,50 @@ static void region_free(struct draft_region *region)
 {
 	if (!region)
 		return;
-	if (region->data)
+	if (region->memory == DRAFT_DEVICE)
+		driver_unmap(region->draft->driver, &region->mapping);
+	else if (region->data)
 		munmap(region->data, (size_t)region->bytes);
 	free(region);
 }
 
-/* Puts a region whose fields are set into the handle's list. */
-static void region_link(struct draft_region *region)
+/* Puts a region that draftd granted into the handle's list. */
+static void region_link(struct draft_region *region, const struct region_grant *grant)
 {
+	region->id = grant->region;
+	region->bytes = grant->bytes;
+	memcpy(region->device, grant->device, sizeof(region->device));
 	region->epoch = region->draft->epoch;
 	region->next = region->draft->regions;
 	region->draft->regions = region;
 }
 
+static int check_region(
+	struct draft *draft, uint64_t bytes, const char *device, struct region_grant *grant)
+{
+	int r = handle_check(draft);
+
+	if (r < 0)
+		return r;
+	if (bytes == 0)
+		return handle_fail(draft, -EINVAL, "bytes is 0; a region has at least 1");
+	if (!device)
+		return 0;
+	if (strlen(device) == 0 || strlen(device) >= sizeof(grant->device))
+		return handle_fail(draft, -EINVAL, "device has %zu characters; a UUID has 1 to %zu",
+			strlen(device), sizeof(grant->device) - 1);
+	strcpy(grant->device, device);
+	return 0;
+}
+
 static int ask(struct draft *draft, enum method method, int fd, struct region_grant *grant)
 {
-	struct region_request request = {.bytes = grant->bytes, .memory = grant->memory};
+	struct region_request request = {
+		.bytes = grant->bytes,
+		.memory = grant->memory,
+		.has_device = grant->device[0] != '\0',
+		.device = {grant->device, (uint32_t)strlen(grant->device)},
+	};
 	struct waiter waiter = {.into = grant};
 	struct call *call;
 	uint64_t ticket;
@@ -133,31 +181,27 @@ static int ask(struct draft *draft, enum method method, int fd, struct region_gr
 	return call_run(draft, ticket, fd, &waiter, deadline_after(draft->timeout_us));
 }
 
-int draft_region_open(
-	struct draft *draft, uint64_t bytes, enum draft_memory memory, struct draft_region **ret)
+/* Both kinds; `device` is NULL or a UUID. */
+static int open_region(struct draft *draft, uint64_t bytes, enum draft_memory memory,
+	const char *device, struct draft_region **ret)
 {
 	struct region_grant grant = {.bytes = bytes, .fd = -1};
 	struct draft_region *region = NULL;
 	int r;
 
-	r = handle_check(draft);
+	r = check_region(draft, bytes, device, &grant);
 	if (r < 0)
 		return r;
-	if (memory != DRAFT_HOST && memory != DRAFT_DEVICE)
-		return handle_fail(draft, -EINVAL, "memory is %d; it is DRAFT_HOST or DRAFT_DEVICE",
-			(int)memory);
-	if (bytes == 0)
-		return handle_fail(draft, -EINVAL, "bytes is 0; a region has at least 1");
 	region = region_new(draft);
 	if (!region)
 		return -ENOMEM;
+	region->memory = memory;
 	grant.memory = memory == DRAFT_HOST ? REGION_HOST : REGION_DEVICE;
 	r = ask(draft, METHOD_REGION_OPEN, -1, &grant);
 	if (r < 0)
 		goto out;
 	if (memory == DRAFT_DEVICE)
-		r = handle_fail(
-			draft, -ENOTSUP, "this libdraft cannot map device memory; use DRAFT_HOST");
+		r = map_on_device(draft, &grant, region);
 	else
 		r = map(draft, "draftd's", grant.fd, grant.bytes, &region->data);
 	if (r < 0) {
@@ -167,9 +211,7 @@ int draft_region_open(
 			transport_flush(draft);
 		goto out;
 	}
-	region->id = grant.region;
-	region->bytes = grant.bytes;
-	region_link(region);
+	region_link(region, &grant);
 	*ret = region;
 	region = NULL;
 out:
@@ -179,17 +221,30 @@ out:
 	return r;
 }
 
+int draft_region_open(
+	struct draft *draft, uint64_t bytes, enum draft_memory memory, struct draft_region **ret)
+{
+	if (memory != DRAFT_HOST && memory != DRAFT_DEVICE)
+		return handle_fail(draft, -EINVAL, "memory is %d; it is DRAFT_HOST or DRAFT_DEVICE",
+			(int)memory);
+	return open_region(draft, bytes, memory, NULL, ret);
+}
+
+int draft_region_open_device(
+	struct draft *draft, uint64_t bytes, const char *device, struct draft_region **ret)
+{
+	return open_region(draft, bytes, DRAFT_DEVICE, device, ret);
+}
+
 int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret)
 {
 	struct region_grant grant = {.memory = REGION_HOST, .bytes = bytes, .fd = -1};
 	struct draft_region *region = NULL;
 	int r;
 
-	r = handle_check(draft);
+	r = check_region(draft, bytes, NULL, &grant);
 	if (r < 0)
 		return r;
-	if (bytes == 0)
-		return handle_fail(draft, -EINVAL, "bytes is 0; a region has at least 1");
 	region = region_new(draft);
 	if (!region)
 		return -ENOMEM;
@@ -199,8 +254,32 @@ int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draf
 		r = ask(draft, METHOD_REGION_IMPORT, fd, &grant);
 	if (r < 0)
 		goto out;
-	region->id = grant.region;
-	region_link(region);
+	region_link(region, &grant);
+	*ret = region;
+	region = NULL;
+out:
+	region_free(region);
+	return r;
+}
+
+int draft_region_import_device(
+	struct draft *draft, int fd, uint64_t bytes, const char *device, struct draft_region **ret)
+{
+	struct region_grant grant = {.memory = REGION_DEVICE, .bytes = bytes, .fd = -1};
+	struct draft_region *region = NULL;
+	int r;
+
+	r = check_region(draft, bytes, device, &grant);
+	if (r < 0)
+		return r;
+	region = region_new(draft);
+	if (!region)
+		return -ENOMEM;
+	region->memory = DRAFT_DEVICE;
+	r = ask(draft, METHOD_REGION_IMPORT, fd, &grant);
+	if (r < 0)
+		goto out;
+	region_link(region, &grant);
 	*ret = region;
 	region = NULL;
 out:
@@ -252,6 +331,11 @@ void region_free_all(struct draft *draft)
 void *draft_region_data(const struct draft_region *region)
 {
 	return region->data;
+}
+
+const char *draft_region_device(const struct draft_region *region)
+{
+	return region->device;
 }
 
 uint64_t draft_region_bytes(const struct draft_region *region)

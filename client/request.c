@@ -239,6 +239,7 @@ int draft_poll(struct draft *draft, int64_t timeout_us, struct draft_result **re
 {
 	int64_t deadline_us = 0;
 	uint64_t frames_before = draft->frames_received;
+	bool waits = timeout_us != 0;
 	int r;
 
 	if (draft->queue_first)
@@ -246,26 +247,24 @@ int draft_poll(struct draft *draft, int64_t timeout_us, struct draft_result **re
 	r = handle_check(draft);
 	if (r < 0)
 		return r;
-	if (timeout_us != 0)
+	if (waits)
 		deadline_us = deadline_after(timeout_us);
 	for (;;) {
+		/* Without a ticket nothing can come, so waiting could only end at the deadline. */
+		waits = waits && draft->tickets_out > 0;
 		r = transport_flush(draft);
 		if (r == 0)
-			r = transport_receive(draft);
+			r = waits ? transport_await(draft, deadline_us) : transport_receive(draft);
 		if (draft->queue_first)
 			return next_result(draft, ret);
-		if (r < 0)
+		if (r < 0 || (r == 0 && !waits))
 			return r;
+		if (r == 0)
+			waits = false; /* the time is over; what is there is taken */
 		/* All that is there is read, for the sake of edge-triggered loops; but more frames
 		 * without a result than one a call and a goaway are a flood, and do not hold us. */
-		if (r > 0 && draft->frames_received - frames_before <= draft->call_capacity + 1)
-			continue;
-		/* Without a ticket nothing can come, so waiting could only end at the deadline. */
-		if (timeout_us == 0 || draft->tickets_out == 0)
+		if (!waits && draft->frames_received - frames_before > draft->call_capacity + 1)
 			return 0;
-		r = transport_wait(draft, draft_events(draft), deadline_us);
-		if (r <= 0)
-			return r;
 	}
 }
 

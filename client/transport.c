@@ -1,6 +1,7 @@
 /* The socket: never blocking once connected, all waiting in one ppoll(2).
  *
- * Happy path of a call: one sendmsg(2) of head and bulk, one ppoll(2), one recvmsg(2).
+ * Happy path of a call: one sendmsg(2) of head and bulk, one ppoll(2), one recvmsg(2); with spin_us
+ * instead of the ppoll(2) as many recvmsg(2) as it takes.
  * When the socket is full: replies are taken in while we wait for room. draftd stops reading from a
  * client that does not read its replies, so a side that only writes would wait for ever. */
 #include "client/private.h"
@@ -188,6 +189,29 @@ int transport_receive(struct draft *draft)
 	frame_reader_received(
 		&draft->reader, (size_t)got, fds, fd_count, (message.msg_flags & MSG_CTRUNC) != 0);
 	r = handle_frames(draft);
+	return r < 0 ? r : 1;
+}
+
+int transport_await(struct draft *draft, int64_t deadline_us)
+{
+	int64_t end_us;
+	int r;
+
+	/* What is unsent needs a poll for room. */
+	if (draft->spin_us > 0 && draft->unsent.count == 0) {
+		end_us = deadline_after(draft->spin_us);
+		if (end_us > deadline_us)
+			end_us = deadline_us;
+		do {
+			r = transport_receive(draft);
+			if (r != 0)
+				return r;
+		} while (now_us() < end_us);
+	}
+	r = transport_wait(draft, draft_events(draft), deadline_us);
+	if (r <= 0)
+		return r;
+	r = transport_receive(draft);
 	return r < 0 ? r : 1;
 }
 

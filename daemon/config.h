@@ -22,6 +22,7 @@ struct config {
 	char *devices;    /* --devices LIST; NULL: the first */
 	uint32_t threads; /* CPU backend; 0: one a usable core */
 	struct markov_cuda_options cuda;
+	uint64_t engine_spin_us, loop_spin_us; /* how long the threads look before they sleep */
 	bool has_multiplier, has_soft_cap;
 	float multiplier, soft_cap;
 
@@ -32,7 +33,8 @@ struct config {
 	uint32_t max_queue;        /* requests waiting, of all connections */
 	uint32_t max_regions;      /* a connection */
 	uint64_t max_region_bytes; /* one region */
-	uint64_t max_memory_bytes; /* all regions of all connections */
+	uint64_t max_memory_bytes; /* all host regions of all connections */
+	uint64_t max_device_bytes; /* all device regions of all connections; 0: none */
 	uint32_t max_frame_bytes;
 	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
 	uint64_t hello_timeout_us;

@@ -33,7 +33,7 @@ void connection_add(struct connection *connection, struct request *request)
 	connection->server->held_bytes += request->held_bytes;
 }
 
-/* Takes a call out of the books and frees it. */
+/* Takes a call out of the books and gives its memory back. */
 static void end_request(struct server *server, struct request *request)
 {
 	struct connection *connection = request->connection;
@@ -50,7 +50,7 @@ static void end_request(struct server *server, struct request *request)
 	}
 	region_drop(request->draft.base_region);
 	region_drop(request->draft.logits_region);
-	request_free(request);
+	request_recycle(&server->spare_requests, request);
 }
 
 void connection_answer(struct server *server, struct request *request, struct parcel *parcel)

@@ -3,6 +3,7 @@
  * INTERNAL) and the device (everything gets DEVICE_LOST, now and later). */
 #include "engine.h"
 
+#include "bell.h"
 #include "clock.h"
 #include "scheduler.h"
 
@@ -31,9 +32,14 @@ struct engine {
 	struct columns columns;
 	struct markov_head *head; /* engine thread only */
 	uint64_t generation;      /* engine thread only */
+	bool watched;             /* loop thread only */
 
-	pthread_mutex_t lock; /* guards what follows, and the state of queued requests */
-	pthread_cond_t work;
+	/* Each on a cache line of its own: one thread may look at one all the while. */
+	_Alignas(64) struct bell work; /* heard by the engine thread */
+	_Alignas(64) struct bell news; /* heard by the loop thread */
+
+	_Alignas(64)
+		pthread_mutex_t lock; /* guards what follows, and the state of queued requests */
 	struct scheduler scheduler;
 	struct link finished;
 	struct error_text reason;
@@ -41,8 +47,6 @@ struct engine {
 	uint64_t next_generation;
 	uint64_t launched_us;     /* 0: no launch under way */
 	uint64_t launch_limit_us; /* of the launch under way: what it may take */
-	bool idle;                /* the thread waits for `work` */
-	bool woken;               /* wake() was called and not yet collected */
 	bool swapped, lost, stop;
 };
 
@@ -191,15 +195,12 @@ static void lose_device(struct engine *engine)
 	engine->lost = true;
 }
 
-/* Tells the loop thread, once until it collects. Under the lock, which is released meanwhile for
- * the same reason as in unlock_and_wake(). */
-static void wake_loop(struct engine *engine)
+/* Tells the loop thread, outside the lock: or it would wake only to wait for it. */
+static void tell_loop(struct engine *engine)
 {
-	if (engine->woken)
-		return;
-	engine->woken = true;
 	pthread_mutex_unlock(&engine->lock);
-	engine->options.wake(engine->options.user);
+	if (bell_ring(&engine->news))
+		engine->options.wake(engine->options.user);
 	pthread_mutex_lock(&engine->lock);
 }
 
@@ -215,29 +216,16 @@ static void swap_heads(struct engine *engine)
 	markov_close(old);
 	pthread_mutex_lock(&engine->lock);
 	engine->swapped = true;
-	wake_loop(engine);
+	scheduler_forget_times(&engine->scheduler);
+	tell_loop(engine);
 }
 
-/* Sleeps, under the lock, until there is something to do. */
-static void wait_for_work(struct engine *engine)
+/* Under the lock, which is released meanwhile: until there is something to do, or sooner. */
+static void wait_for_work(struct engine *engine, uint64_t until_us)
 {
-	while (!engine->stop && !engine->next_head && !scheduler_depth(&engine->scheduler)) {
-		engine->idle = true;
-		pthread_cond_wait(&engine->work, &engine->lock);
-	}
-	engine->idle = false;
-}
-
-/* Gives the lock back and wakes the thread if it sleeps: in this order, or it would wake only to
- * wait for the lock. */
-static void unlock_and_wake(struct engine *engine)
-{
-	bool sleeps = engine->idle;
-
-	engine->idle = false;
 	pthread_mutex_unlock(&engine->lock);
-	if (sleeps)
-		pthread_cond_signal(&engine->work);
+	bell_wait(&engine->work, engine->options.spin_us, until_us);
+	pthread_mutex_lock(&engine->lock);
 }
 
 /* From here on a launch counts as a hang. */
@@ -256,36 +244,43 @@ static void *engine_main(void *user)
 	struct engine *engine = user;
 	struct scheduler_batch batch;
 	struct error_text error;
+	uint64_t now_us, begin_us, end_us;
 	int r;
 
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stop) {
 		if (engine->next_head)
 			swap_heads(engine);
-		scheduler_take(&engine->scheduler, clock_us(), &batch);
-		if (!link_alone(&batch.expired)) {
-			link_splice(&engine->finished, &batch.expired);
-			wake_loop(engine);
-		}
-		if (link_alone(&batch.requests)) {
-			wait_for_work(engine);
+		now_us = clock_us();
+		begin_us = scheduler_begin_us(&engine->scheduler, now_us);
+		if (begin_us > now_us) {
+			wait_for_work(engine, begin_us);
 			continue;
 		}
-		engine->launched_us = clock_us();
+		scheduler_take(&engine->scheduler, now_us, &batch);
+		if (!link_alone(&batch.expired)) {
+			link_splice(&engine->finished, &batch.expired);
+			tell_loop(engine);
+		}
+		if (link_alone(&batch.requests))
+			continue;
+		engine->launched_us = now_us;
 		engine->launch_limit_us = launch_limit_us(engine->head, batch.rows, batch.steps);
 		pthread_mutex_unlock(&engine->lock);
 
 		r = run_launch(engine, &batch, &error);
 
+		end_us = clock_us();
 		pthread_mutex_lock(&engine->lock);
 		engine->launched_us = 0;
+		scheduler_ended(&engine->scheduler, r == 0 ? end_us - now_us : 0, end_us);
 		if (r < 0)
 			engine->reason = error;
 		finish_all(&batch.requests);
 		link_splice(&engine->finished, &batch.requests);
 		if (r == -EIO)
 			lose_device(engine);
-		wake_loop(engine);
+		tell_loop(engine);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	return NULL;
@@ -298,7 +293,6 @@ static void engine_free(struct engine *engine)
 	markov_close(engine->next_head);
 	markov_close(engine->head);
 	columns_done(&engine->columns);
-	pthread_cond_destroy(&engine->work);
 	pthread_mutex_destroy(&engine->lock);
 	free(engine);
 }
@@ -309,16 +303,14 @@ int engine_start(const struct engine_options *options, struct markov_head *head,
 	struct engine *engine;
 	int r;
 
-	engine = calloc(1, sizeof(*engine));
+	engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));
 	if (!engine) {
 		markov_close(head);
 		return error_text_set(error, ENOMEM, "out of memory for the engine");
 	}
-	engine->options = *options;
-	engine->head = head;
-	engine->generation = generation;
+	*engine = (struct engine){.options = *options, .head = head, .generation = generation};
 	pthread_mutex_init(&engine->lock, NULL);
-	pthread_cond_init(&engine->work, NULL);
+	bell_silence(&engine->news, BELL_SLEEPS); /* the loop thread does not watch yet */
 	scheduler_init(&engine->scheduler, options->max_queue, options->max_rows);
 	link_init(&engine->finished);
 
@@ -350,7 +342,8 @@ int engine_stop(struct engine *engine, struct link *left)
 
 	pthread_mutex_lock(&engine->lock);
 	engine->stop = true;
-	unlock_and_wake(engine);
+	pthread_mutex_unlock(&engine->lock);
+	bell_ring_and_wake(&engine->work);
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += (time_t)(LIMIT_STOP_TIMEOUT_US / 1000000u);
@@ -365,14 +358,21 @@ int engine_stop(struct engine *engine, struct link *left)
 
 int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request)
 {
+	bool begins = false;
+	uint64_t now_us;
 	int r;
 
 	pthread_mutex_lock(&engine->lock);
 	r = engine->lost ? -EIO : scheduler_add(&engine->scheduler, flow, request);
-	if (r < 0)
-		pthread_mutex_unlock(&engine->lock);
-	else
-		unlock_and_wake(engine);
+	if (r == 0) {
+		/* The clock is read under the lock, so that this reading and the engine's, by which
+		 * it goes to sleep, follow each other as the two do. */
+		now_us = clock_us();
+		begins = scheduler_begin_us(&engine->scheduler, now_us) <= now_us;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	if (begins)
+		bell_ring_and_wake(&engine->work);
 	return r;
 }
 
@@ -393,12 +393,14 @@ void engine_swap(struct engine *engine, struct markov_head *head, uint64_t gener
 	pthread_mutex_lock(&engine->lock);
 	engine->next_head = head;
 	engine->next_generation = generation;
-	unlock_and_wake(engine);
+	pthread_mutex_unlock(&engine->lock);
+	bell_ring_and_wake(&engine->work);
 }
 
 void engine_collect(struct engine *engine, struct engine_report *ret)
 {
 	link_init(&ret->finished);
+	bell_silence(&engine->news, engine->watched ? BELL_QUIET : BELL_SLEEPS);
 	pthread_mutex_lock(&engine->lock);
 	link_splice(&ret->finished, &engine->finished);
 	ret->swapped = engine->swapped;
@@ -406,8 +408,21 @@ void engine_collect(struct engine *engine, struct engine_report *ret)
 	ret->reason = engine->reason;
 	engine->swapped = false;
 	engine->reason.text[0] = '\0';
-	engine->woken = false;
 	pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_watch(struct engine *engine, bool on)
+{
+	engine->watched = on;
+	if (on)
+		bell_change(&engine->news, BELL_SLEEPS, BELL_QUIET);
+	else
+		bell_change(&engine->news, BELL_QUIET, BELL_SLEEPS);
+}
+
+bool engine_has_news(struct engine *engine)
+{
+	return bell_has_rung(&engine->news);
 }
 
 uint32_t engine_queue_depth(struct engine *engine)

@@ -2,7 +2,10 @@
  * requests back.
  *
  * All functions are the loop thread's. The lock inside guards the scheduler and the finished list,
- * and is the only thing that both threads share. The engine never frees requests. */
+ * and is all that both threads share, but for two words (bell.h) that say that there is something
+ * to look at: to the engine, that work has come; to the loop, that something has finished. By these
+ * a thread that looks for news itself, instead of sleeping, is told without a system call. The
+ * engine never frees requests. */
 #ifndef DAEMON_ENGINE_H
 #define DAEMON_ENGINE_H
 
@@ -19,8 +22,9 @@ struct engine_options {
 	uint32_t max_queue; /* requests waiting */
 	uint32_t max_rows;
 	uint32_t max_steps;
+	uint64_t spin_us;         /* looks for work for so long before it sleeps */
 	void (*wake)(void *user); /* engine thread: there is something to collect; once until
-				     collected */
+				     collected, and not while the loop thread watches */
 	void *user;
 };
 
@@ -57,6 +61,13 @@ struct engine_report {
 /* What has happened since the last call. Never blocks for longer than the lock is held for list
  * work. */
 void engine_collect(struct engine *engine, struct engine_report *ret);
+
+/* While it is on, the loop thread asks engine_has_news() again and again, and is not woken. Turned
+ * off, it must ask once more. */
+void engine_watch(struct engine *engine, bool on);
+
+/* There is something to collect. One atomic load. */
+bool engine_has_news(struct engine *engine);
 
 uint32_t engine_queue_depth(struct engine *engine);
 

@@ -105,7 +105,7 @@ static void hello(struct connection *connection, const struct message *message)
 
 static void ping(struct connection *connection, uint32_t id)
 {
-	struct parcel *parcel = parcel_new();
+	struct parcel *parcel = parcel_take(&connection->server->spare_parcels);
 
 	if (parcel)
 		message_encode_empty_reply(&parcel->head, id);

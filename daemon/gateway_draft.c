@@ -207,7 +207,7 @@ static int place_logits(struct connection *connection, const struct draft_call *
 static int build(struct connection *connection, uint32_t id, const struct draft_call *wire,
 	struct request **ret, struct message_fault *fault)
 {
-	const struct server *server = connection->server;
+	struct server *server = connection->server;
 	uint32_t vocab = server->facts.vocab;
 	struct sizes sizes;
 	struct request *request = NULL;
@@ -229,7 +229,7 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 	if (wire->base.kind == BULK_INLINE && sizes.values <= LIMIT_COPY_BYTES)
 		copy_bytes = (uint32_t)sizes.values;
 
-	request = request_new_draft(id, wire, copy_bytes, &copy);
+	request = request_new_draft(&server->spare_requests, id, wire, copy_bytes, &copy);
 	if (!request)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"out of memory for %" PRIu32 " rows", wire->rows);
@@ -244,7 +244,7 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 	if (r < 0) {
 		region_drop(request->draft.base_region);
 		region_drop(request->draft.logits_region);
-		request_free(request);
+		request_recycle(&server->spare_requests, request);
 		return r;
 	}
 	*ret = request;
@@ -280,6 +280,8 @@ void gateway_draft(struct connection *connection, const struct message *message)
 		snprintf(text, sizeof(text), "the queue is full: %" PRIu32 " requests wait",
 			server->config.max_queue);
 		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
+	} else {
+		server_spin(server);
 	}
 }
 
@@ -327,7 +329,7 @@ void gateway_draft_done(struct server *server, struct request *request)
 		.has_logits = draft->reply_logits != NULL,
 		.logits_bytes = draft->reply_logits_bytes,
 	};
-	parcel = parcel_new();
+	parcel = parcel_take(&server->spare_parcels);
 	if (parcel) {
 		draft_reply_encode(&parcel->head, request->id, &result);
 		parcel->bulk = draft->reply_logits;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 struct region *gateway_region_find(const struct connection *connection, uint32_t id)
@@ -17,7 +18,7 @@ struct region *gateway_region_find(const struct connection *connection, uint32_t
 		link = link->next) {
 		struct region *region = LINK_OWNER(link, struct region, link);
 
-		if (region->id == id)
+		if (region->order.id == id)
 			return region;
 	}
 	return NULL;
@@ -32,7 +33,7 @@ static struct server *server_of(const struct region *region)
 static void region_closed(struct region *region)
 {
 	struct server *server = server_of(region);
-	struct request *request = region->waiting;
+	struct request *request = region->order.waiting;
 	struct connection *connection;
 	struct parcel *parcel;
 
@@ -52,20 +53,24 @@ static struct parcel *opened_parcel(struct region *region, uint32_t id)
 {
 	struct parcel *parcel = parcel_new();
 	struct region_reply reply = {
-		.region = region->id,
+		.region = region->order.id,
 		.has_memory = !region->imported,
 		.bytes = region->bytes,
-		.memory = REGION_HOST,
-		.device = {.at = "", .bytes = 0},
+		.memory = region->order.memory,
+		.device =
+			{
+				.at = region->device.uuid,
+				.bytes = (uint32_t)strlen(region->device.uuid),
+			},
 	};
 
 	if (!parcel)
 		return NULL;
 	region_reply_encode(&parcel->head, id, &reply);
-	parcel->fd = region->fd;
+	parcel->fd = region->order.fd;
 	parcel->request = id;
-	parcel->region = region->id;
-	region->fd = -1;
+	parcel->region = region->order.id;
+	region->order.fd = -1;
 	return parcel;
 }
 
@@ -73,25 +78,25 @@ static void note_plain(const struct connection *connection, const struct region 
 {
 	struct log_context context;
 
-	if (!connection || !region->plain_why.text[0])
+	if (!connection || region->fault.code != ERROR_NONE || !region->device_why.text[0])
 		return;
 	context = connection_context(connection);
 	log_line(LOG_WARNING, &context,
 		"region %" PRIu32 " of %" PRIu64 " bytes is not pinned, so that every row of it is "
 		"copied twice: %s",
-		region->id, region->bytes, region->plain_why.text);
+		region->order.id, region->bytes, region->device_why.text);
 }
 
 /* A region is mapped, or it could not be. Its client may be gone. */
 static void region_opened(struct region *region)
 {
 	struct server *server = server_of(region);
-	struct request *request = region->waiting;
+	struct request *request = region->order.waiting;
 	struct connection *connection = request->connection;
 
-	region->waiting = NULL;
+	region->order.waiting = NULL;
 	if (region->fault.code == ERROR_DEVICE_LOST)
-		server_lose_device(server, region->plain_why.text);
+		server_lose_device(server, region->device_why.text);
 	else
 		note_plain(connection, region);
 	if (region->fault.code == ERROR_INTERNAL)
@@ -125,11 +130,12 @@ static int check_region(const struct connection *connection, const struct region
 {
 	const struct config *config = &connection->server->config;
 
-	if (wire->memory == REGION_DEVICE)
+	if (wire->memory == REGION_DEVICE &&
+		!markov_memory_granularity(connection->server->regions.memory))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"memory is \"device\", the %s backend works on \"host\" memory only",
+			"memory is \"device\", the %s backend works on \"host\" memory only here",
 			connection->server->facts.backend);
-	if (wire->has_device)
+	if (wire->memory == REGION_HOST && wire->has_device)
 		return message_refuse(
 			fault, ERROR_BAD_REQUEST, "device names a device, but memory is \"host\"");
 	if (wire->bytes > config->max_region_bytes)
@@ -146,10 +152,13 @@ static int check_region(const struct connection *connection, const struct region
 void gateway_region_open(struct connection *connection, const struct message *message, int fd)
 {
 	struct server *server = connection->server;
+	const struct region_pool *pool = &server->regions;
+	struct region_order order;
 	struct region_request wire;
 	struct message_fault fault;
 	struct request *request;
 	char text[128];
+	bool device;
 	int r;
 
 	r = region_request_decode(message->params, &wire, &fault);
@@ -168,13 +177,26 @@ void gateway_region_open(struct connection *connection, const struct message *me
 		goto close_fd;
 	}
 	connection_add(connection, request);
-	r = region_start(&server->regions, connection->next_region, wire.bytes, fd, request,
-		region_opened, region_closed);
+	device = wire.memory == REGION_DEVICE;
+	order = (struct region_order){
+		.id = connection->next_region,
+		.bytes = wire.bytes,
+		.memory = wire.memory,
+		.fd = fd,
+		.waiting = request,
+		.opened = region_opened,
+		.closed = region_closed,
+	};
+	if (wire.has_device)
+		wire_text_copy(wire.device, order.device, sizeof(order.device));
+	r = region_start(&server->regions, &order);
 	if (r < 0) {
 		snprintf(text, sizeof(text),
-			"bytes is %" PRIu64 ", all regions together have %" PRIu64
+			"bytes is %" PRIu64 ", all %s regions together have %" PRIu64
 			" of at most %" PRIu64,
-			wire.bytes, server->regions.bytes, server->regions.bytes_max);
+			wire.bytes, device ? "device" : "host",
+			device ? pool->device_bytes : pool->bytes,
+			device ? pool->device_bytes_max : pool->bytes_max);
 		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED,
 			r == -ENOBUFS ? text : "out of memory");
 		return;

@@ -26,6 +26,10 @@
 #define LIMIT_MEMORY_BYTES_DEFAULT (8ull << 30) /* regions of all connections */
 #define LIMIT_MEMORY_BYTES_MAX     (1ull << 44)
 
+/* device memory of all connections' regions; 0: none */
+#define LIMIT_DEVICE_BYTES_DEFAULT (4ull << 30)
+#define LIMIT_DEVICE_BYTES_MAX     (1ull << 44)
+
 #define LIMIT_FRAME_BYTES_MIN      (64u << 10)
 #define LIMIT_FRAME_BYTES_DEFAULT  (64u << 20)
 #define LIMIT_FRAME_BYTES_MAX      (1u << 30)
@@ -73,6 +77,21 @@
 
 /* Launches in a row that priority 1 may lead while priority 0 waits. */
 #define LIMIT_PRIORITY_LAUNCHES 4
+
+/* How long a launch waits at most for requests that are due back, when it could begin with those
+ * that are there. */
+#define LIMIT_GATHER_US 500ull
+
+/* Launches that do not wait for anybody after waiting has failed again and again. */
+#define LIMIT_GATHER_PAUSE 64
+
+/* How long a thread may go on looking for news after the last draft, before it sleeps. */
+#define LIMIT_SPIN_US_MAX 1000000ull
+
+/* Memory of drafts and of their replies that is kept for the next ones: so many pieces of each,
+ * none larger than this. */
+#define LIMIT_SPARE_PIECES 256
+#define LIMIT_SPARE_BYTES  (8u << 10)
 
 #define LIMIT_BACKLOG 4096
 

@@ -59,6 +59,10 @@ const struct option_info options[] = {
 	{"cuda-graph-bytes", 0, "SIZE", IN("cuda", "graph_bytes"), OPTION_BYTES, FIELD(cuda.graph_bytes),
 		RANGE(LIMIT_GRAPH_BYTES_MIN, LIMIT_GRAPH_BYTES_MAX), .initial = LIMIT_GRAPH_BYTES_DEFAULT,
 		.help = "device memory that the captured launches may take; over it, no start"},
+	{"engine-spin", 0, "TIME", IN("latency", "engine_spin"), OPTION_TIME, FIELD(engine_spin_us), RANGE(0, LIMIT_SPIN_US_MAX),
+		.help = "a core looks for work so long after a launch; 0: sleep at once"},
+	{"loop-spin", 0, "TIME", IN("latency", "loop_spin"), OPTION_TIME, FIELD(loop_spin_us), RANGE(0, LIMIT_SPIN_US_MAX),
+		.help = "a core looks for answers and requests so long after a draft"},
 	{"max-rows", 0, "N", IN("limits", "max_rows"), OPTION_COUNT, FIELD(max_rows), RANGE(1, LIMIT_ROWS_MAX),
 		.initial = LIMIT_ROWS_DEFAULT, .help = "rows of a request and of a batch"},
 	{"max-steps", 0, "K", IN("limits", "max_steps"), OPTION_COUNT, FIELD(max_steps), RANGE(1, LIMIT_STEPS_MAX),
@@ -76,7 +80,11 @@ const struct option_info options[] = {
 		RANGE(1, LIMIT_REGION_BYTES_MAX), .initial = LIMIT_REGION_BYTES_DEFAULT, .help = "one region"},
 	{"max-memory-bytes", 0, "SIZE", IN("limits", "max_memory_bytes"), OPTION_BYTES, FIELD(max_memory_bytes),
 		RANGE(1, LIMIT_MEMORY_BYTES_MAX), .initial = LIMIT_MEMORY_BYTES_DEFAULT,
-		.help = "regions of all connections together"},
+		.help = "host memory of all connections' regions"},
+	{"max-device-bytes", 0, "SIZE", IN("limits", "max_device_bytes"), OPTION_BYTES,
+		FIELD(max_device_bytes), RANGE(0, LIMIT_DEVICE_BYTES_MAX),
+		.initial = LIMIT_DEVICE_BYTES_DEFAULT,
+		.help = "GPU memory of all connections' regions; 0: none"},
 	{"max-frame-bytes", 0, "SIZE", IN("limits", "max_frame_bytes"), OPTION_BYTES, FIELD(max_frame_bytes),
 		RANGE(LIMIT_FRAME_BYTES_MIN, LIMIT_FRAME_BYTES_MAX), .initial = LIMIT_FRAME_BYTES_DEFAULT,
 		.help = "body of one frame"},
@@ -430,9 +438,9 @@ void options_print_help(FILE *to)
 	      "SIGTERM drains and stops; a second one stops at once. SIGHUP reads the "
 	      "configuration and "
 	      "the model again;\n"
-	      "the socket, max_rows, max_steps, max_inflight, max_queue, max_regions, "
-	      "max_region_bytes and max_frame_bytes\n"
-	      "stay as they are until a restart.\n\n"
+	      "the socket, the devices, engine_spin, max_rows, max_steps, max_inflight, "
+	      "max_queue, max_regions,\n"
+	      "max_region_bytes and max_frame_bytes stay as they are until a restart.\n\n"
 	      "Exit status: 0 after --help, --version, --check-config and a drain; 1 after an "
 	      "error, which is one line on\n"
 	      "stderr or in the journal, and after a drain that was cut short.\n",

@@ -25,13 +25,61 @@ struct parcel *parcel_new(void)
 
 void parcel_free(struct parcel *parcel)
 {
+	struct parcel_pool *pool;
+
 	if (!parcel)
 		return;
 	if (parcel->fd >= 0)
 		close(parcel->fd);
-	wire_buffer_done(&parcel->head);
 	free(parcel->bulk);
+	pool = parcel->pool;
+	if (pool && pool->count < LIMIT_SPARE_PIECES &&
+		parcel->head.capacity <= LIMIT_SPARE_BYTES) {
+		link_append(pool->spare.next, &parcel->link); /* the warmest first */
+		pool->count++;
+		return;
+	}
+	wire_buffer_done(&parcel->head);
 	free(parcel);
+}
+
+void parcel_pool_init(struct parcel_pool *pool)
+{
+	link_init(&pool->spare);
+	pool->count = 0;
+}
+
+struct parcel *parcel_take(struct parcel_pool *pool)
+{
+	struct link *link = link_pop(&pool->spare);
+	struct parcel *parcel;
+
+	if (link) {
+		struct wire_buffer head;
+
+		parcel = LINK_OWNER(link, struct parcel, link);
+		head = parcel->head;
+		wire_buffer_clear(&head);
+		*parcel = (struct parcel){.fd = -1, .head = head};
+		link_init(&parcel->link);
+		pool->count--;
+	} else {
+		parcel = parcel_new();
+	}
+	if (parcel)
+		parcel->pool = pool;
+	return parcel;
+}
+
+void parcel_pool_done(struct parcel_pool *pool)
+{
+	struct parcel *parcel;
+
+	while (pool->count) {
+		parcel = parcel_take(pool);
+		parcel->pool = NULL;
+		parcel_free(parcel);
+	}
 }
 
 static size_t parcel_bytes(const struct parcel *parcel)

@@ -12,10 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Parcels that were sent, with the memory of their heads, for the next ones. */
+struct parcel_pool {
+	struct link spare; /* at most LIMIT_SPARE_PIECES, of LIMIT_SPARE_BYTES */
+	unsigned count;
+};
+
 struct parcel { /* a frame to send, or several small ones */
 	struct link link;
-	struct wire_buffer head; /* the frame, or what comes before `bulk` */
-	uint8_t *bulk;           /* malloc'd, or NULL */
+	struct parcel_pool *pool; /* where it goes when it is freed, or NULL */
+	struct wire_buffer head;  /* the frame, or what comes before `bulk` */
+	uint8_t *bulk;            /* malloc'd, or NULL */
 	size_t bulk_bytes;
 	size_t sent;              /* bytes of both */
 	int fd;                   /* rides on the first byte, closed when sent; -1: none */
@@ -35,6 +42,12 @@ struct outbox {
 /* An empty parcel, or NULL without memory. */
 struct parcel *parcel_new(void);
 void parcel_free(struct parcel *parcel); /* NULL is fine */
+
+void parcel_pool_init(struct parcel_pool *pool);
+void parcel_pool_done(struct parcel_pool *pool);
+
+/* An empty parcel, a spare one if there is one; it comes back when it is freed. */
+struct parcel *parcel_take(struct parcel_pool *pool);
 
 void outbox_init(
 	struct outbox *outbox, void (*gone)(void *user, const struct parcel *parcel), void *user);

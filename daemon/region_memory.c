@@ -103,3 +103,27 @@ void region_memory_release(uint8_t *memory, uint64_t bytes, bool take_pages)
 		madvise(memory, bytes, MADV_REMOVE); /* can't fail on a shared, unlocked mapping */
 	munmap(memory, bytes);
 }
+
+int region_memory_on_device(struct markov_memory *memory, const char *uuid, uint64_t bytes, int *fd,
+	struct device_memory *ret, struct message_fault *fault, struct error_text *why)
+{
+	int r = *fd >= 0 ? markov_memory_import(memory, uuid, *fd, bytes, ret, why)
+			 : markov_memory_create(memory, uuid, bytes, ret, fd, why);
+
+	switch (r) {
+	case 0:
+		return 0;
+	case -EIO:
+		return message_refuse(fault, ERROR_DEVICE_LOST, "the device is lost");
+	case -ENODEV:
+		return message_refuse(fault, ERROR_NOT_FOUND, "%s", why->text);
+	case -ERANGE:
+		return message_refuse(
+			fault, ERROR_OUT_OF_RANGE, "bytes is %" PRIu64 ": %s", bytes, why->text);
+	case -ENOMEM:
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED, "bytes is %" PRIu64 ": %s",
+			bytes, why->text);
+	default: /* no descriptor of such memory, or memory out of reach */
+		return message_refuse(fault, ERROR_BAD_REQUEST, "%s", why->text);
+	}
+}

@@ -1,8 +1,9 @@
-/* The memory of a region: a memfd that this process maps. Blocking (the kernel may have to find and
- * clear pages), so called by worker threads; no shared state. */
+/* The memory of a region: a memfd that this process maps, or an allocation on a device. Blocking
+ * (the kernel may have to find and clear pages), so called by worker threads; no shared state. */
 #ifndef DAEMON_REGION_MEMORY_H
 #define DAEMON_REGION_MEMORY_H
 
+#include "kernels/memory.h"
 #include "proto/message.h"
 
 #include <stdbool.h>
@@ -26,5 +27,11 @@ int region_memory_back(int fd, uint64_t offset, uint64_t bytes, struct message_f
  * the memfd as well: they are this process's, and somebody may still hold a descriptor. Whatever
  * they write there later is their own. */
 void region_memory_release(uint8_t *memory, uint64_t bytes, bool take_pages);
+
+/* Device memory of `bytes` on the device `uuid`: an import of `*fd`, which stays the caller's, or
+ * if that is -1, made, with its descriptor in `*fd`. Returns 0; -EBADMSG with the reason in
+ * `fault`, or with DEVICE_LOST, and then `why` says how. */
+int region_memory_on_device(struct markov_memory *memory, const char *uuid, uint64_t bytes, int *fd,
+	struct device_memory *ret, struct message_fault *fault, struct error_text *why);
 
 #endif

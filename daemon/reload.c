@@ -65,6 +65,7 @@ static int check_changes(
 		const char *name;
 		uint64_t old, new;
 	} fixed[] = {
+		{"engine_spin", old->engine_spin_us, new->engine_spin_us},
 		{"max_rows", old->max_rows, new->max_rows},
 		{"max_steps", old->max_steps, new->max_steps},
 		{"max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
@@ -151,6 +152,7 @@ void reload_swapped(struct server *server)
 	server->config = reload->config;
 	reload->config = (struct config){0};
 	server->regions.bytes_max = server->config.max_memory_bytes;
+	server->regions.device_bytes_max = server->config.max_device_bytes;
 	log_set_level(server->config.log_level);
 	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
 		server->generation);

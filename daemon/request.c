@@ -1,5 +1,7 @@
 #include "request.h"
 
+#include "limits.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +17,54 @@ struct request *request_new(uint32_t id, enum method method)
 	return request;
 }
 
-struct request *request_new_draft(
-	uint32_t id, const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy)
+void request_pool_init(struct request_pool *pool)
+{
+	link_init(&pool->spare);
+	pool->count = 0;
+}
+
+static struct request *take_spare(struct request_pool *pool)
+{
+	struct link *link = link_pop(&pool->spare);
+
+	if (!link)
+		return NULL;
+	pool->count--;
+	return LINK_OWNER(link, struct request, queue);
+}
+
+void request_pool_done(struct request_pool *pool)
+{
+	struct request *request;
+
+	while ((request = take_spare(pool)))
+		free(request);
+}
+
+/* Memory for a draft of `bytes`: a spare one's, or new. A spare one that is too small makes room
+ * for a larger one, so that the pool becomes what its users need. */
+static struct request *allocate(struct request_pool *pool, size_t bytes)
+{
+	struct request *request = NULL;
+	size_t has = bytes;
+
+	if (bytes <= LIMIT_SPARE_BYTES)
+		request = take_spare(pool);
+	if (request && request->bytes >= bytes) {
+		has = request->bytes;
+	} else {
+		free(request);
+		request = malloc(bytes);
+	}
+	if (!request)
+		return NULL;
+	memset(request, 0, sizeof(*request));
+	request->bytes = has;
+	return request;
+}
+
+struct request *request_new_draft(struct request_pool *pool, uint32_t id,
+	const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy)
 {
 	size_t rows = wire->rows;
 	size_t tokens = rows * wire->steps;
@@ -28,14 +76,13 @@ struct request *request_new_draft(
 	/* Widest columns first, so that each is aligned. */
 	bytes = sizeof(*request) + rows * (3 * sizeof(int64_t) + sizeof(uint32_t) + sizeof(float)) +
 		tokens * sizeof(uint32_t) + copy_bytes + rows;
-	request = malloc(bytes);
+	request = allocate(pool, bytes);
 	if (!request)
 		return NULL;
-	memset(request, 0, sizeof(*request));
 	link_init(&request->queue);
 	request->id = id;
 	request->method = METHOD_DRAFT;
-	request->held_bytes = bytes;
+	request->held_bytes = request->bytes;
 
 	draft = &request->draft;
 	draft->rows = wire->rows;
@@ -63,13 +110,31 @@ struct request *request_new_draft(
 	return request;
 }
 
+static void free_buffers(struct request *request)
+{
+	free(request->draft.frame);
+	free(request->draft.reply_logits);
+}
+
 void request_free(struct request *request)
 {
 	if (!request)
 		return;
-	free(request->draft.frame);
-	free(request->draft.reply_logits);
+	free_buffers(request);
 	free(request);
+}
+
+void request_recycle(struct request_pool *pool, struct request *request)
+{
+	if (request->method != METHOD_DRAFT || request->bytes > LIMIT_SPARE_BYTES ||
+		pool->count == LIMIT_SPARE_PIECES) {
+		request_free(request);
+		return;
+	}
+	free_buffers(request);
+	/* At the front: the memory that was used last is the warmest. */
+	link_append(pool->spare.next, &request->queue);
+	pool->count++;
 }
 
 const void *request_base_at(const struct draft *draft, uint32_t row)

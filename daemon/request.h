@@ -64,6 +64,7 @@ struct request {
 	struct connection *connection;  /* loop thread only; NULL once the client is gone */
 	uint32_t id;
 	enum method method;
+	size_t bytes;        /* of a draft: its own allocation */
 	uint64_t held_bytes; /* charged to the connection and the server */
 	struct draft draft;  /* METHOD_DRAFT only */
 };
@@ -71,14 +72,27 @@ struct request {
 /* A call other than a draft. NULL without memory. */
 struct request *request_new(uint32_t id, enum method method);
 
+/* Memory of drafts that are over, for the next ones: clients send what they sent before. Of the
+ * loop thread. */
+struct request_pool {
+	struct link spare; /* at most LIMIT_SPARE_PIECES, of LIMIT_SPARE_BYTES */
+	unsigned count;
+};
+
+void request_pool_init(struct request_pool *pool);
+void request_pool_done(struct request_pool *pool);
+
 /* A draft with room for its columns, and for `copy_bytes` of base logits behind them, at
  * `*ret_copy` (even). The columns of `wire` are read out; rows are known to be within the limits.
  * Everything else is zero. NULL without memory. */
-struct request *request_new_draft(
-	uint32_t id, const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy);
+struct request *request_new_draft(struct request_pool *pool, uint32_t id,
+	const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy);
 
 /* Frees the request with its buffers; its regions must be dropped. NULL is fine. */
 void request_free(struct request *request);
+
+/* The same, but the memory of a draft may go into the pool. */
+void request_recycle(struct request_pool *pool, struct request *request);
 
 /* Where row `row` has its step-0 logits: to be read; to be written, or NULL. */
 const void *request_base_at(const struct draft *draft, uint32_t row);

@@ -1,6 +1,7 @@
 #include "scheduler.h"
 
 #include <errno.h>
+#include <string.h>
 
 static struct request *request_of(struct link *link)
 {
@@ -65,6 +66,34 @@ static void activate(
 	link_append(next, &lane->active); /* before it */
 }
 
+static bool hurries(const struct draft *draft)
+{
+	return draft->priority > 0 || draft->deadline_us != UINT64_MAX;
+}
+
+/* A request of the flow has arrived: whether one that rode in the last launch is back with it, and
+ * how soon. */
+static void note_return(
+	struct scheduler *scheduler, struct scheduler_flow *flow, const struct draft *draft)
+{
+	uint64_t ended = scheduler->ended;
+	struct scheduler_ride *ride = &flow->rides[ended & 1];
+	bool rides = flow->rides[(ended + 1) & 1].launch == ended + 1;
+
+	if (ride->launch == ended && ride->requests > 0) {
+		ride->requests--;
+		flow->prompt = draft->arrival_us <= scheduler->gather_until_us;
+		if (ride->due > 0) {
+			ride->due--;
+			if (scheduler->taken == ended && scheduler->due && --scheduler->due == 0 &&
+				!scheduler->pause && scheduler->pauses)
+				scheduler->pauses--; /* worth while this time */
+		}
+	} else if (!rides) {
+		flow->prompt = false;
+	}
+}
+
 int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request)
 {
 	struct draft *draft = &request->draft;
@@ -73,6 +102,7 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 
 	if (scheduler_depth(scheduler) >= scheduler->max_queue && flow->waiting > 0)
 		return -ENOBUFS;
+	note_return(scheduler, flow, draft);
 	draft->sequence = scheduler->next_sequence++;
 	draft->state = REQUEST_QUEUED;
 	draft->flow = flow;
@@ -80,6 +110,8 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 	waits = !link_alone(&lane->requests);
 	link_append(&lane->requests, &request->queue);
 	scheduler->depth[draft->priority]++;
+	scheduler->rows += draft->rows;
+	scheduler->hurried += hurries(draft);
 	flow->waiting++;
 	if (!waits) {
 		uint64_t now = scheduler->now[draft->priority];
@@ -100,6 +132,8 @@ void scheduler_remove(struct scheduler *scheduler, struct request *request)
 	if (link_alone(&lane->requests))
 		link_remove(&lane->active);
 	scheduler->depth[draft->priority]--;
+	scheduler->rows -= draft->rows;
+	scheduler->hurried -= hurries(draft);
 	draft->flow->waiting--;
 	draft->state = REQUEST_IDLE;
 	draft->flow = NULL;
@@ -176,15 +210,82 @@ static void board(
 	struct request *request = first_of(lane);
 	struct draft *draft = &request->draft;
 	struct scheduler_flow *flow = draft->flow;
+	struct scheduler_ride *ride = &flow->rides[scheduler->taken & 1];
 	uint64_t paid = lane->tag + (uint64_t)draft->rows * draft->steps;
 	uint64_t most =
 		scheduler->now[draft->priority] + (uint64_t)scheduler->max_rows * LIMIT_STEPS_MAX;
 
 	flow->paid[draft->priority] = paid < most ? paid : most;
+	if (ride->launch != scheduler->taken)
+		*ride = (struct scheduler_ride){.launch = scheduler->taken};
+	ride->requests++;
+	ride->due += flow->prompt;
+	scheduler->due += flow->prompt;
 	scheduler_remove(scheduler, request);
 	draft->state = REQUEST_RUNNING;
 	batch->rows += draft->rows;
 	link_append(&batch->requests, &request->queue);
+}
+
+uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us)
+{
+	bool waits = scheduler_depth(scheduler) > 0;
+
+	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows))
+		return now_us;
+	if (scheduler->due && !scheduler->pause && now_us < scheduler->gather_until_us)
+		return scheduler->gather_until_us;
+	return waits ? now_us : UINT64_MAX;
+}
+
+/* The line through the shortest launch and one of more rows gives what none would cost. */
+static void learn_pace(struct scheduler_pace *pace, uint64_t took_us, uint32_t rows)
+{
+	uint64_t a = pace->shortest_us * rows, b = took_us * pace->rows;
+
+	if (!pace->shortest_us || took_us < pace->shortest_us) {
+		if (!pace->shortest_us || took_us < pace->fixed_us)
+			pace->fixed_us = took_us;
+		pace->shortest_us = took_us;
+		pace->rows = rows;
+	} else if (rows > pace->rows) {
+		pace->fixed_us = a > b ? (a - b) / (rows - pace->rows) : 0;
+	}
+}
+
+void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now_us)
+{
+	struct scheduler_pace *pace = &scheduler->paces[scheduler->last_steps];
+	uint64_t patience_us = 0;
+
+	scheduler->ended = scheduler->taken;
+	if (took_us) {
+		learn_pace(pace, took_us, scheduler->last_rows);
+		patience_us = pace->fixed_us < LIMIT_GATHER_US ? pace->fixed_us : LIMIT_GATHER_US;
+	}
+	if (!patience_us)
+		scheduler->due = 0;
+	scheduler->gather_until_us = now_us + patience_us;
+}
+
+void scheduler_forget_times(struct scheduler *scheduler)
+{
+	memset(scheduler->paces, 0, sizeof(scheduler->paces));
+	scheduler->pauses = scheduler->pause = 0;
+}
+
+/* A launch is about to begin. Learns whether its wait was in vain. */
+static void end_gathering(struct scheduler *scheduler, uint64_t now_us)
+{
+	if (scheduler->pause) {
+		scheduler->pause--;
+	} else if (scheduler->due && now_us >= scheduler->gather_until_us) {
+		scheduler->pauses = scheduler->pauses ? 2 * scheduler->pauses : 1;
+		if (scheduler->pauses > LIMIT_GATHER_PAUSE)
+			scheduler->pauses = LIMIT_GATHER_PAUSE;
+		scheduler->pause = scheduler->pauses;
+	}
+	scheduler->due = 0;
 }
 
 void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct scheduler_batch *ret)
@@ -201,6 +302,8 @@ void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct schedul
 		return;
 	leader = &first_of(lane)->draft;
 	ret->steps = leader->steps;
+	end_gathering(scheduler, now_us);
+	scheduler->taken++;
 	scheduler->now[leader->priority] = lane->tag;
 	board(scheduler, lane, ret);
 	for (unsigned priority = SCHEDULER_PRIORITIES; priority-- > 0;)
@@ -208,6 +311,8 @@ void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct schedul
 				scheduler, priority, ret->steps, now_us, &ret->expired)) &&
 			first_of(lane)->draft.rows <= scheduler->max_rows - ret->rows)
 			board(scheduler, lane, ret);
+	scheduler->last_rows = ret->rows;
+	scheduler->last_steps = ret->steps;
 }
 
 void scheduler_take_all(struct scheduler *scheduler, struct link *to)

@@ -13,7 +13,20 @@
  * place of the last leader, so that it has saved nothing up; one that rode in free places owes one
  * full launch at most. So whoever floods delays a newcomer by the launch under way and no more, a
  * flow alone is served first come, first served, and within a flow no request is overtaken by a
- * younger one of its priority and length. Nothing is paid for what is cancelled or expires. */
+ * younger one of its priority and length. Nothing is paid for what is cancelled or expires.
+ *
+ * A launch begins as soon as the device is free and something waits, with one exception. Clients
+ * that send their next request at the answer to the last fall into turns: those of one launch come
+ * back just after the next has begun, and a device to which a few rows cost as much as many does
+ * its work twice. So a flow whose requests have come back promptly is due back after a launch that
+ * it rode in, and the next launch waits for all that are due, until the last one is there or the
+ * bucket is full. It pays while that takes less than what a launch costs however few rows it has,
+ * which is found from the last launch and the shortest one so far of its length; that (and
+ * LIMIT_GATHER_US) is the most that is waited, and who came back within it was prompt. When
+ * somebody was waited for in vain, the next launches do not wait: one of them at first, twice as
+ * many each time, LIMIT_GATHER_PAUSE at most, and one less after each time that it was not in vain.
+ * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1 or
+ * a deadline. */
 #ifndef DAEMON_SCHEDULER_H
 #define DAEMON_SCHEDULER_H
 
@@ -33,12 +46,29 @@ struct scheduler_lane {
 	uint64_t tag;         /* virtual time at which the first may start, or earlier */
 };
 
+/* What a flow has in a launch. */
+struct scheduler_ride {
+	uint64_t launch;   /* its number */
+	uint32_t requests; /* that no other has followed yet */
+	uint32_t due;      /* of these: expected to be followed promptly */
+};
+
 /* A connection, as the scheduler sees it. It lies in the connection, is touched by the scheduler
  * only, and may go when nothing of it waits; what runs does not need it any more. */
 struct scheduler_flow {
 	struct scheduler_lane lanes[SCHEDULER_PRIORITIES][LIMIT_STEPS_MAX + 1];
 	uint64_t paid[SCHEDULER_PRIORITIES]; /* virtual time up to which it has been served */
 	uint32_t waiting;                    /* its requests in the queue */
+	struct scheduler_ride rides[2]; /* in the launch that ended last and in the one under way,
+					   by the last bit of its number */
+	bool prompt;                    /* came back soon after its last answer */
+};
+
+/* How long launches of a length take. */
+struct scheduler_pace {
+	uint64_t shortest_us; /* the shortest so far; 0: there was none */
+	uint32_t rows;        /* of that one */
+	uint64_t fixed_us;    /* what one costs however few its rows are, as far as is known */
 };
 
 struct scheduler {
@@ -50,6 +80,16 @@ struct scheduler {
 	uint32_t
 		led_by_priority; /* launches in a row that priority 1 led while priority 0 waited */
 	uint64_t next_sequence;
+
+	uint32_t rows;                  /* of all that wait */
+	uint32_t hurried;               /* that wait and have a deadline or priority 1 */
+	uint64_t taken, ended;          /* launches; equal: none is under way */
+	uint32_t due;                   /* back after the launch taken last */
+	uint64_t gather_until_us;       /* who comes back until then is prompt */
+	uint32_t last_rows, last_steps; /* of the launch taken last */
+	struct scheduler_pace paces[LIMIT_STEPS_MAX + 1]; /* by length */
+	uint32_t pause;                                   /* launches that still do not wait */
+	uint32_t pauses; /* how many did after the last failure, less the successes since */
 };
 
 /* A launch to be: requests of one draft length, RUNNING, at most max_rows rows. */
@@ -64,14 +104,27 @@ void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t ma
 
 void scheduler_flow_init(struct scheduler_flow *flow);
 
-/* Queues a draft of at most max_rows rows and LIMIT_STEPS_MAX steps. `flow` must live until the
- * draft has been taken. Returns 0, or -ENOBUFS when the queue is full; but a flow of which nothing
- * waits may always add one, so that nobody is kept out by a queue that others have filled. */
+/* Queues a draft of at most max_rows rows and LIMIT_STEPS_MAX steps, which has just arrived. `flow`
+ * must live until the draft has been taken. Returns 0, or -ENOBUFS when the queue is full; but a
+ * flow of which nothing waits may always add one, so that nobody is kept out by a queue that others
+ * have filled. */
 int scheduler_add(
 	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request);
 
 /* Takes a queued request out. */
 void scheduler_remove(struct scheduler *scheduler, struct request *request);
+
+/* When the next launch may begin: now or earlier if it may now; UINT64_MAX when nothing waits and
+ * nobody is due. Until the time that it says, only scheduler_add() can bring the beginning forward.
+ * Not while a launch is under way. */
+uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us);
+
+/* The launch taken last has ended. It took `took_us`; 0: it failed, which says nothing about how
+ * long launches take. */
+void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now_us);
+
+/* Another device or model serves from now on: launches may take another time. */
+void scheduler_forget_times(struct scheduler *scheduler);
 
 /* Takes the next launch and what has expired before it. Either list of `ret` may come back empty.
  */

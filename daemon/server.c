@@ -46,6 +46,7 @@ void server_gauges(struct server *server, struct gauges *ret)
 		.queue_max = server->config.max_queue,
 		.regions = server->regions.count,
 		.region_bytes = server->regions.bytes,
+		.device_region_bytes = server->regions.device_bytes,
 		.held_bytes = server->held_bytes,
 	};
 }
@@ -105,6 +106,7 @@ void server_stop(struct server *server)
 	close_handle(&server->watchdog);
 	close_handle(&server->drain_timer);
 	close_handle(&server->finished);
+	close_handle(&server->spin);
 	/* A model that is being loaded is not needed any more, and its loading can't be
 	 * interrupted; nor can workers that wait for a lost device. */
 	if (server->reload || server->lost)
@@ -113,7 +115,7 @@ void server_stop(struct server *server)
 
 /* The launch of a client that is gone is waited for here, where signals are heard and the watchdog
  * is fed, and not in the join. */
-static void stop_if_done(struct server *server)
+void server_stop_if_done(struct server *server)
 {
 	if (server->draining && !server->connection_count && !engine_busy(server->engine))
 		server_stop(server);
@@ -123,7 +125,7 @@ void server_connection_closed(struct server *server)
 {
 	server->connection_count--;
 	if (server->draining)
-		stop_if_done(server);
+		server_stop_if_done(server);
 	else
 		server_resume_accepting(server);
 }
@@ -170,7 +172,7 @@ void server_drain(struct server *server, const char *reason)
 		next = link->next;
 		connection_drain(LINK_OWNER(link, struct connection, link), reason);
 	}
-	stop_if_done(server);
+	server_stop_if_done(server);
 }
 
 static void on_stop_signal(uv_signal_t *handle, int number)
@@ -196,44 +198,7 @@ static void on_hangup(uv_signal_t *handle, int number)
 	server_reload(handle->data, NULL);
 }
 
-/* ---- the engine's news ---- */
-
-void server_lose_device(struct server *server, const char *reason)
-{
-	if (server->lost)
-		return;
-	server->lost = true;
-	server->regions.lost = true;
-	server->exit_code = EXIT_FAILURE;
-	log_error("the device is lost: %s; stopping", reason);
-	server_drain(server, "the device is lost");
-}
-
-static void on_finished(uv_async_t *async)
-{
-	struct server *server = async->data;
-	struct engine_report report;
-	struct link *link;
-
-	engine_collect(server->engine, &report);
-	if (report.swapped)
-		reload_swapped(server);
-	if (report.reason.text[0] && !report.lost)
-		log_error("a launch failed: %s", report.reason.text);
-	while ((link = link_pop(&report.finished)))
-		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
-	if (report.lost)
-		server_lose_device(server, report.reason.text);
-	server_settle(server);
-	stop_if_done(server);
-}
-
-static void wake(void *user)
-{
-	struct server *server = user;
-
-	uv_async_send(&server->finished);
-}
+/* ---- the watchdog ---- */
 
 static void on_watchdog(uv_timer_t *timer)
 {
@@ -337,24 +302,28 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.generation = 1,
 		.next_connection = 1,
 		.listener = {.fd = -1, .lock_fd = -1},
-		.regions = {.loop = loop, .bytes_max = config->max_memory_bytes},
+		.regions = {.loop = loop,
+			.bytes_max = config->max_memory_bytes,
+			.device_bytes_max = config->max_device_bytes},
 	};
 	*config = (struct config){0};
 	memcpy(server->model_name, model->name, sizeof(server->model_name));
 	link_init(&server->connections);
 	link_init(&server->ready);
 	link_init(&server->dirty);
+	request_pool_init(&server->spare_requests);
+	parcel_pool_init(&server->spare_parcels);
 	server->stats.started_us = clock_us();
 
 	options = (struct engine_options){
 		.max_queue = server->config.max_queue,
 		.max_rows = server->config.max_rows,
 		.max_steps = server->config.max_steps,
-		.wake = wake,
+		.spin_us = server->config.engine_spin_us,
+		.wake = server_wake,
 		.user = server,
 	};
-	uv_async_init(loop, &server->finished, on_finished);
-	server->finished.data = server;
+	server_listen_to_engine(server);
 	r = markov_memory_open(&server->facts, &server->regions.memory, error);
 	if (r == 0)
 		r = start_workers(server, error);
@@ -411,6 +380,8 @@ int server_run(struct server *server)
 	uv_run(server->loop, UV_RUN_DEFAULT); /* regions that these requests held */
 	markov_memory_close(server->regions.memory);
 	exit_code = server->exit_code;
+	request_pool_done(&server->spare_requests);
+	parcel_pool_done(&server->spare_parcels);
 	config_done(&server->config);
 	return exit_code;
 }

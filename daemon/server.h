@@ -11,7 +11,9 @@
 #include "list.h"
 #include "listener.h"
 #include "model.h"
+#include "outbox.h"
 #include "region.h"
+#include "request.h"
 #include "stats.h"
 
 #include <stdbool.h>
@@ -45,11 +47,15 @@ struct server {
 	uint64_t next_connection;
 
 	struct region_pool regions;
+	struct request_pool spare_requests;
+	struct parcel_pool spare_parcels;
 	uint32_t inflight;
 	uint64_t held_bytes; /* inline data, columns, unread replies, unfinished frames */
 	struct stats stats;
 
 	uv_async_t finished; /* the engine has something to collect */
+	uv_idle_t spin;      /* while it runs, the loop turns without sleeping and looks itself */
+	uint64_t spin_until_us;
 	uv_signal_t on_terminate, on_interrupt, on_hangup;
 	uv_timer_t watchdog, drain_timer;
 	bool draining, stopped, lost;
@@ -100,8 +106,20 @@ void server_settle(struct server *server);
 /* Calls connection_continue() for the owner of `ready` in the next turn. */
 void server_more_to_do(struct server *server, struct link *ready);
 
+/* A draft has arrived: the loop does not sleep for loop_spin_us. */
+void server_spin(struct server *server);
+
 /* One connection less. */
 void server_connection_closed(struct server *server);
+
+/* ---- between server.c and server_news.c ---- */
+
+/* Sets up the handles for the engine's news. */
+void server_listen_to_engine(struct server *server);
+void server_wake(void *user); /* engine thread: of the server `user` */
+
+/* Stops a drained server with nobody connected and no launch under way. */
+void server_stop_if_done(struct server *server);
 
 void server_gauges(struct server *server, struct gauges *ret);
 

@@ -109,7 +109,7 @@ void stats_pack(const struct stats *stats, const struct gauges *gauges, struct w
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, buffer, wire_buffer_write);
-	msgpack_pack_map(&pk, 28);
+	msgpack_pack_map(&pk, 29);
 	pack_text(&pk, "server");
 	pack_text(&pk, "draftd/" DRAFTD_VERSION);
 	pack_text(&pk, "model");
@@ -135,6 +135,7 @@ void stats_pack(const struct stats *stats, const struct gauges *gauges, struct w
 	pack_count(&pk, "queue_max", gauges->queue_max);
 	pack_count(&pk, "regions", gauges->regions);
 	pack_count(&pk, "region_bytes", gauges->region_bytes);
+	pack_count(&pk, "device_region_bytes", gauges->device_region_bytes);
 	pack_count(&pk, "held_bytes", gauges->held_bytes);
 
 	pack_text(&pk, "requests"); /* by method; 0 included: a reader needs no list of its own */

@@ -42,7 +42,7 @@ struct gauges {
 	uint32_t connections, inflight;
 	uint32_t queue_depth, queue_max;
 	uint32_t regions;
-	uint64_t region_bytes, held_bytes;
+	uint64_t region_bytes, device_region_bytes, held_bytes;
 };
 
 /* Counts a launch (once, by its first request) and the outcome of a draft that came back from the

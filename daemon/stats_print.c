@@ -145,7 +145,10 @@ void stats_print(const struct stats *stats, const struct gauges *gauges, struct 
 	gauge(text, "queue_depth", "Drafts that wait for a launch.", gauges->queue_depth);
 	gauge(text, "queue_max", "Drafts that may wait.", gauges->queue_max);
 	gauge(text, "regions", "Shared-memory regions.", gauges->regions);
-	gauge(text, "region_bytes", "Bytes of all regions.", (double)gauges->region_bytes);
+	gauge(text, "region_bytes", "Bytes of all regions of host memory.",
+		(double)gauges->region_bytes);
+	gauge(text, "device_region_bytes", "Bytes of all regions of device memory.",
+		(double)gauges->device_region_bytes);
 	gauge(text, "held_bytes", "Bytes of inline data, unread replies and unfinished frames.",
 		(double)gauges->held_bytes);
 

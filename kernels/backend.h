@@ -7,13 +7,19 @@
 #include "kernels/markov.h"
 #include "kernels/memory.h"
 
-/* What memory.h promises, for host memory that a backend would rather have pinned. */
+/* What memory.h promises, of a backend on devices that have memory of their own. */
 struct memory_backend {
 	/* For the devices of a head with these facts. */
 	int (*open)(const struct markov_facts *facts, void **ret_state, struct error_text *error);
 	void (*close)(void *state);
 	int (*pin)(void *state, void *address, size_t bytes, struct error_text *error);
 	void (*unpin)(void *state, void *address);
+	uint64_t (*granularity)(const void *state);
+	int (*create)(void *state, const char *uuid, uint64_t bytes, struct device_memory *ret,
+		int *ret_fd, struct error_text *error);
+	int (*import)(void *state, const char *uuid, int fd, uint64_t bytes,
+		struct device_memory *ret, struct error_text *error);
+	void (*free)(void *state, struct device_memory *device);
 };
 
 struct markov_memory {

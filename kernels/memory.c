@@ -35,20 +35,49 @@ void markov_memory_close(struct markov_memory *memory)
 	free(memory);
 }
 
-int markov_memory_pin(struct markov_memory *memory, void *address, size_t bytes,
-	enum memory_kind *ret_kind, struct error_text *error)
+bool markov_memory_pins(const struct markov_memory *memory)
 {
-	int r = 0;
-
-	if (memory->backend)
-		r = memory->backend->pin(memory->state, address, bytes, error);
-	if (r == 0)
-		*ret_kind = memory->backend ? MEMORY_PINNED : MEMORY_PLAIN;
-	return r;
+	return memory->backend != NULL;
 }
 
-void markov_memory_unpin(struct markov_memory *memory, void *address, enum memory_kind kind)
+int markov_memory_pin(
+	struct markov_memory *memory, void *address, size_t bytes, struct error_text *error)
 {
-	if (kind == MEMORY_PINNED)
-		memory->backend->unpin(memory->state, address);
+	return memory->backend->pin(memory->state, address, bytes, error);
+}
+
+void markov_memory_unpin(struct markov_memory *memory, void *address)
+{
+	memory->backend->unpin(memory->state, address);
+}
+
+uint64_t markov_memory_granularity(const struct markov_memory *memory)
+{
+	return memory->backend ? memory->backend->granularity(memory->state) : 0;
+}
+
+static int no_device(struct error_text *error)
+{
+	return error_text_set(error, ENOTSUP, "there is no device memory to share");
+}
+
+int markov_memory_create(struct markov_memory *memory, const char *uuid, uint64_t bytes,
+	struct device_memory *ret, int *ret_fd, struct error_text *error)
+{
+	if (!markov_memory_granularity(memory))
+		return no_device(error);
+	return memory->backend->create(memory->state, uuid, bytes, ret, ret_fd, error);
+}
+
+int markov_memory_import(struct markov_memory *memory, const char *uuid, int fd, uint64_t bytes,
+	struct device_memory *ret, struct error_text *error)
+{
+	if (!markov_memory_granularity(memory))
+		return no_device(error);
+	return memory->backend->import(memory->state, uuid, fd, bytes, ret, error);
+}
+
+void markov_memory_free(struct markov_memory *memory, struct device_memory *device)
+{
+	memory->backend->free(memory->state, device);
 }

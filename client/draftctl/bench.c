@@ -22,7 +22,8 @@ struct bench_options {
 	const char *model;
 };
 
-static const char *const base_choices[] = {"inline", "host", NULL}; /* as enum load_base */
+static const char *const base_choices[] = {
+	"inline", "host", "device", NULL}; /* as enum load_base */
 
 static const struct option_spec options[] = {
 	{
@@ -78,7 +79,8 @@ static const struct option_spec options[] = {
 		.name = "base",
 		.kind = OPTION_CHOICE,
 		.value = "WHERE",
-		.help = "where the logits travel: in the frames or in shared memory",
+		.help = "where the logits travel: in the frames, in shared memory, or in shared "
+			"memory of draftd's GPU",
 		.offset = offsetof(struct bench_options, load.base),
 		.choices = base_choices,
 	},
@@ -118,6 +120,15 @@ static const struct option_spec options[] = {
 		.offset = offsetof(struct bench_options, load.warmup_s),
 		.real_min = 0,
 		.real_max = 3600,
+	},
+	{
+		.name = "spin",
+		.kind = OPTION_I64,
+		.value = "US",
+		.help = "look for replies for so long before sleeping, which takes a core",
+		.offset = offsetof(struct bench_options, load.spin_us),
+		.min = 0,
+		.max = 1000000,
 	},
 	{
 		.name = "seed",

@@ -109,6 +109,8 @@ void bench_report_print(const struct load_options *options, const struct draft_m
 	print_latency("draftd's total", &result->served);
 	print_latency("  its queue", &result->queue);
 	print_latency("  its device", &result->device);
+	print_latency("less draftd's", &result->wire);
+	print_latency("less device", &result->around);
 	draw_latencies(&result->total);
 	print_errors(result);
 	if (result->nan_rows > 0)
@@ -154,12 +156,13 @@ json_t *bench_report_json(const struct load_options *options, const struct draft
 		"vocab", (json_int_t)model->vocab, "rank", (json_int_t)model->rank, "generation",
 		(json_int_t)model->generation);
 	json_object_set_new(root, "load",
-		json_pack("{s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:f, s:I}", "concurrency",
+		json_pack("{s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:f, s:I, s:I}", "concurrency",
 			(json_int_t)options->concurrency, "connections",
 			(json_int_t)options->connections, "rows", (json_int_t)options->rows,
 			"steps", (json_int_t)options->steps, "temperature", options->temperature,
 			"base", base_name(options), "logits", options->logits, "warmup_seconds",
-			options->warmup_s, "seed", (json_int_t)options->seed));
+			options->warmup_s, "spin_us", (json_int_t)options->spin_us, "seed",
+			(json_int_t)options->seed));
 	json_object_set_new(root, "seconds", json_real(result->seconds));
 	json_object_set_new(root, "interrupted", json_boolean(result->interrupted));
 	json_object_set_new(root, "totals",
@@ -171,9 +174,11 @@ json_t *bench_report_json(const struct load_options *options, const struct draft
 			(double)result->rows / seconds, "tokens",
 			(double)result->tokens / seconds));
 	json_object_set_new(root, "latency_us",
-		json_pack("{s:o, s:o, s:o, s:o}", "seen", latency_json(&result->total), "total",
-			latency_json(&result->served), "queue", latency_json(&result->queue),
-			"device", latency_json(&result->device)));
+		json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "seen", latency_json(&result->total),
+			"total", latency_json(&result->served), "queue",
+			latency_json(&result->queue), "device", latency_json(&result->device),
+			"seen_less_total", latency_json(&result->wire), "seen_less_device",
+			latency_json(&result->around)));
 	json_object_set_new(root, "errors", errors_json(result));
 	if (verdict->verified)
 		json_object_set_new(root, "verified",

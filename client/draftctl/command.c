@@ -46,11 +46,18 @@ int command_print_json(json_t *root)
 
 int command_connect(const struct common *common, struct draft **ret, struct error_text *error)
 {
+	return command_connect_spinning(common, 0, ret, error);
+}
+
+int command_connect_spinning(
+	const struct common *common, int64_t spin_us, struct draft **ret, struct error_text *error)
+{
 	struct draft_options options = {
 		.size = sizeof(options),
 		.socket_path = common->socket_path,
 		.client_name = "draftctl/" DRAFTD_VERSION,
 		.timeout_us = (int64_t)(common->timeout_s * 1e6),
+		.spin_us = spin_us,
 	};
 	char text[384];
 	int r;

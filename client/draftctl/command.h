@@ -59,6 +59,10 @@ int command_print_json(json_t *root);
 /* Connects as the common options say. On failure the sentence says what to do. */
 int command_connect(const struct common *common, struct draft **ret, struct error_text *error);
 
+/* The same, with waits that look for replies for `spin_us` before they sleep. */
+int command_connect_spinning(
+	const struct common *common, int64_t spin_us, struct draft **ret, struct error_text *error);
+
 /* Checks a shape against what draftd takes, so that the sentence can name the options. */
 int command_check_shape(
 	const struct draft_model *model, uint32_t rows, uint32_t steps, struct error_text *error);

@@ -29,31 +29,38 @@ static void line_done(struct line *line)
 		free(line->lanes[i].anchors);
 		free(line->lanes[i].positions);
 		free(line->lanes[i].seeds);
-		if (line->region == NULL)
+		if (line->owns_logits)
 			free(line->lanes[i].logits);
 	}
 	free(line->lanes);
-	draft_close(line->draft); /* and its region */
+	shared_done(&line->shared);
+	draft_close(line->draft);
 }
 
 static int line_open_region(const struct load *load, struct line *line, struct error_text *error)
 {
 	uint64_t base_bytes = load->block_bytes * load->block_count;
+	const bool host = load->options.base == LOAD_BASE_HOST;
 	uint64_t bytes = base_bytes;
-	char *data;
+	struct error_text why;
+	int r;
 
 	if (load->options.logits)
 		bytes += load->block_bytes * line->lane_count;
-	if (draft_region_open(line->draft, bytes, DRAFT_HOST, &line->region) < 0)
-		return error_text_set(error, EPROTO, "a region of %s: %s", text_bytes(bytes).at,
-			draft_error(line->draft));
-	data = draft_region_data(line->region);
-	memcpy(data, load->blocks, base_bytes);
+	r = shared_open(line->draft, bytes, host ? DRAFT_HOST : DRAFT_DEVICE, &line->shared, &why);
+	if (r == 0)
+		r = shared_write(&line->shared, 0, load->blocks, base_bytes, &why);
+	if (r < 0)
+		return error_text_set(
+			error, -r, "a region of %s: %s", text_bytes(bytes).at, why.text);
 	for (uint32_t i = 0; load->options.logits && i < line->lane_count; i++) {
 		struct lane *lane = &line->lanes[i];
 
 		lane->logits_offset = base_bytes + i * load->block_bytes;
-		lane->logits = (uint16_t *)(void *)(data + lane->logits_offset);
+		if (host)
+			lane->logits = (uint16_t *)(void *)((char *)draft_region_data(
+								    line->shared.region) +
+							    lane->logits_offset);
 	}
 	return 0;
 }
@@ -64,20 +71,21 @@ static int line_open(const struct load *load, struct line *line, const struct co
 	const struct draft_model *model;
 	int r;
 
+	line->owns_logits = load->options.logits && load->options.base != LOAD_BASE_HOST;
 	line->lanes = calloc(line->lane_count, sizeof(*line->lanes));
 	if (line->lanes == NULL)
 		return error_text_set(error, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < line->lane_count; i++) {
 		if (lane_init(&line->lanes[i], load->options.rows) < 0)
 			return error_text_set(error, ENOMEM, "out of memory");
-		if (!load->options.logits || load->options.base == LOAD_BASE_HOST)
+		if (!line->owns_logits)
 			continue;
 		line->lanes[i].logits = malloc(load->block_bytes);
 		if (line->lanes[i].logits == NULL)
 			return error_text_set(error, ENOMEM, "out of memory");
 	}
 	if (line->draft == NULL) {
-		r = command_connect(common, &line->draft, error);
+		r = command_connect_spinning(common, load->options.spin_us, &line->draft, error);
 		if (r < 0)
 			return r;
 	}
@@ -87,7 +95,7 @@ static int line_open(const struct load *load, struct line *line, const struct co
 			"%u requests in flight on a connection; this draftd takes %u: "
 			"more --connections or less --concurrency",
 			line->lane_count, model->max_inflight);
-	if (load->options.base == LOAD_BASE_HOST)
+	if (load->options.base != LOAD_BASE_INLINE)
 		return line_open_region(load, line, error);
 	return 0;
 }
@@ -125,7 +133,7 @@ static int check_limits(
 	if (o->base == LOAD_BASE_INLINE && frame > model->max_frame_bytes)
 		return error_text_set(error, EINVAL,
 			"the base logits of a request are %s, a frame is at most %s: "
-			"--base host, or fewer --rows",
+			"--base host or device, or fewer --rows",
 			text_bytes(load->block_bytes).at, text_bytes(model->max_frame_bytes).at);
 	return 0;
 }
@@ -151,7 +159,7 @@ int load_open(const struct load_options *options, const struct common *common, s
 		goto out;
 	}
 	/* The first connection tells the vocabulary, and with it how large everything is. */
-	r = command_connect(common, &load->lines[0].draft, error);
+	r = command_connect_spinning(common, options->spin_us, &load->lines[0].draft, error);
 	if (r < 0)
 		goto out;
 	model = draft_model(load->lines[0].draft);

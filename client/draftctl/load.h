@@ -21,6 +21,7 @@
 enum load_base {
 	LOAD_BASE_INLINE,
 	LOAD_BASE_HOST,
+	LOAD_BASE_DEVICE,
 };
 
 struct load_options {
@@ -33,6 +34,7 @@ struct load_options {
 	int64_t requests;  /* measured ones to send; 0: no limit */
 	double duration_s; /* to send for; 0: no limit */
 	double warmup_s;   /* before, not measured */
+	int64_t spin_us;   /* to look for replies before sleeping */
 	int64_t seed;
 };
 
@@ -63,6 +65,8 @@ struct load_result {
 	struct histogram served; /* draftd's own total */
 	struct histogram queue;  /* of it, waiting */
 	struct histogram device; /* of it, computing */
+	struct histogram wire;   /* total less draftd's: sockets, and both sides' waking up */
+	struct histogram around; /* total less device: all that is not computing */
 	struct load_error errors[LOAD_ERROR_KINDS];
 	unsigned error_kinds;
 	bool interrupted;

@@ -4,6 +4,7 @@
 
 #include "load.h"
 #include "random.h"
+#include "shared.h"
 
 #include <poll.h>
 
@@ -12,18 +13,19 @@ struct lane {
 	bool busy, measured;
 	uint64_t ticket;
 	int64_t sent_ns;
-	unsigned block;         /* of the base logits sent */
-	uint32_t *anchors;      /* [rows] */
-	int64_t *positions;     /* [rows] */
-	int64_t *seeds;         /* [rows] */
-	uint16_t *logits;       /* [rows,K,V] in the region or malloc'd; NULL if not asked for */
+	unsigned block;     /* of the base logits sent */
+	uint32_t *anchors;  /* [rows] */
+	int64_t *positions; /* [rows] */
+	int64_t *seeds;     /* [rows] */
+	uint16_t *logits;   /* [rows,K,V] in the host region or malloc'd; NULL if not asked for */
 	uint64_t logits_offset; /* in the region */
 };
 
 struct line { /* a connection and its share of the lanes */
 	struct draft *draft;
 	bool broken;
-	struct draft_region *region; /* the blocks, then the lanes' logits; NULL for inline base */
+	struct shared shared; /* the blocks, then the lanes' logits; none for inline base */
+	bool owns_logits;     /* the lanes' */
 	struct lane *lanes;
 	uint32_t lane_count;
 	uint32_t busy_count;
@@ -42,6 +44,7 @@ struct load {
 
 	/* of the run under way */
 	struct load_result *result;
+	const volatile sig_atomic_t *stop;
 	load_observer *observe;
 	void *user;
 	int64_t start_ns;

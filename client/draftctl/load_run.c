@@ -69,14 +69,14 @@ static int submit(struct load *load, struct line *line, struct lane *lane)
 		lane->seeds[r] = (int64_t)random_next(&load->random);
 	}
 	lane->block = random_below(&load->random, load->block_count);
-	if (line->region != NULL) {
-		request.base.region = line->region;
+	if (line->shared.region != NULL) {
+		request.base.region = line->shared.region;
 		request.base.offset = lane->block * load->block_bytes;
 	} else {
 		request.base.data = load->blocks + lane->block * (load->block_bytes / 2);
 	}
-	if (o->logits && line->region != NULL) {
-		request.logits.region = line->region;
+	if (o->logits && line->shared.region != NULL) {
+		request.logits.region = line->shared.region;
 		request.logits.offset = lane->logits_offset;
 	} else if (o->logits) {
 		request.logits.data = lane->logits;
@@ -107,10 +107,18 @@ static void fill_lanes(struct load *load, struct line *line)
 	}
 }
 
-static void take_tokens(struct load *load, const struct lane *lane,
+/* draftd's times are in whole microseconds: what is left is not below zero for that. */
+static uint64_t less_us(int64_t ns, uint64_t us)
+{
+	return (uint64_t)ns > us * 1000 ? (uint64_t)ns - us * 1000 : 0;
+}
+
+static void take_tokens(struct load *load, struct line *line, struct lane *lane,
 	const struct draft_result *reply, int64_t now_ns)
 {
 	struct load_result *result = load->result;
+	int64_t took_ns = now_ns - lane->sent_ns;
+	struct error_text error;
 	struct load_exchange exchange = {
 		.rows = reply->rows,
 		.steps = reply->steps,
@@ -129,12 +137,21 @@ static void take_tokens(struct load *load, const struct lane *lane,
 	result->tokens += (uint64_t)reply->rows * reply->steps;
 	for (uint32_t r = 0; r < reply->rows; r++)
 		result->nan_rows += reply->flags[r] & 1;
-	histogram_add(&result->total, (uint64_t)(now_ns - lane->sent_ns));
+	histogram_add(&result->total, (uint64_t)took_ns);
+	histogram_add(&result->wire, less_us(took_ns, reply->total_us));
+	histogram_add(&result->around, less_us(took_ns, reply->device_us));
 	histogram_add(&result->served, reply->total_us * 1000);
 	histogram_add(&result->queue, reply->queue_us * 1000);
 	histogram_add(&result->device, reply->device_us * 1000);
 	load->last_reply_ns = now_ns;
-	if (load->observe != NULL)
+	if (load->observe == NULL)
+		return;
+	/* Device memory is copied out for whoever looks, and not otherwise. */
+	if (load->options.base == LOAD_BASE_DEVICE && lane->logits != NULL &&
+		shared_read(&line->shared, lane->logits_offset, lane->logits, load->block_bytes,
+			&error) < 0)
+		count_error(result, -EIO, error.text);
+	else
 		load->observe(load->user, &exchange);
 }
 
@@ -153,18 +170,20 @@ static void take_result(struct load *load, struct line *line, const struct draft
 	if (reply->code != 0)
 		count_error(load->result, reply->code, reply->error);
 	else if (lane->measured)
-		take_tokens(load, lane, reply, now_ns);
+		take_tokens(load, line, lane, reply, now_ns);
 }
 
-/* Takes every reply that is there, and sends the next request for each. Sending can take replies
- * in, too; the last look for a reply comes after the last request. */
-static void pump(struct load *load, struct line *line)
+/* Takes every reply that is there, and sends the next request for each; waits up to `wait_us` for
+ * the first. Sending can take replies in, too; the last look for a reply comes after the last
+ * request. */
+static void pump(struct load *load, struct line *line, int64_t wait_us)
 {
 	struct draft_result *reply;
 	int r;
 
 	fill_lanes(load, line);
-	while (!line->broken && (r = draft_poll(line->draft, 0, &reply)) != 0) {
+	while (!line->broken && (r = draft_poll(line->draft, wait_us, &reply)) != 0) {
+		wait_us = 0;
 		if (r < 0) {
 			line_failed(load, line, r);
 			return;
@@ -232,6 +251,30 @@ static bool prepare_poll(struct load *load)
 	return any;
 }
 
+/* Waits until something came from a line, or for a tick, which bounds how late a signal, the end of
+ * the time or a silent draftd is seen. A line that is alone waits as libdraft does. */
+static void wait_and_pump(struct load *load)
+{
+	uint32_t count = load->options.connections;
+	int64_t end_ns = clock_ns() + load->options.spin_us * 1000;
+	int ready;
+
+	if (count == 1) {
+		update_phase(load, clock_ns(), *load->stop);
+		pump(load, &load->lines[0], TICK_MS * 1000);
+		return;
+	}
+	do
+		ready = poll(load->polls, count, 0);
+	while (ready == 0 && clock_ns() < end_ns);
+	if (ready == 0)
+		ready = poll(load->polls, count, TICK_MS);
+	update_phase(load, clock_ns(), *load->stop);
+	for (uint32_t i = 0; ready > 0 && i < count; i++)
+		if (load->polls[i].revents != 0)
+			pump(load, &load->lines[i], 0);
+}
+
 void load_run(struct load *load, const volatile sig_atomic_t *stop, load_observer *observe,
 	void *user, struct load_result *ret)
 {
@@ -242,21 +285,15 @@ void load_run(struct load *load, const volatile sig_atomic_t *stop, load_observe
 	load->result = ret;
 	load->observe = observe;
 	load->user = user;
+	load->stop = stop;
 	load->sending = true;
 	load->start_ns = tick_ns = now_ns = clock_ns();
 	update_phase(load, now_ns, *stop);
 	for (uint32_t i = 0; i < load->options.connections; i++)
-		pump(load, &load->lines[i]);
+		pump(load, &load->lines[i], 0);
 	while (prepare_poll(load)) {
-		/* The tick bounds how late a signal, the end of the time or a silent draftd is
-		 * seen. */
-		int ready = poll(load->polls, load->options.connections, TICK_MS);
-
+		wait_and_pump(load);
 		now_ns = clock_ns();
-		update_phase(load, now_ns, *stop);
-		for (uint32_t i = 0; ready > 0 && i < load->options.connections; i++)
-			if (load->polls[i].revents != 0)
-				pump(load, &load->lines[i]);
 		if (now_ns - tick_ns < PROGRESS_PERIOD_NS)
 			continue;
 		tick_ns = now_ns;

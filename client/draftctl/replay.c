@@ -1,12 +1,13 @@
 /* draftctl replay: submits recorded cases and compares what comes back with what was recorded, bit
  * for bit.
  *
- * Every output is poisoned before. Over host regions the strides leave gaps, which must hold their
+ * Every output is poisoned before. Over regions the strides leave gaps, which must hold their
  * poison afterwards, as must the slots that no row owns, and the base logits must be as they were.
  */
 #include "case_file.h"
 #include "command.h"
 #include "random.h"
+#include "shared.h"
 #include "text.h"
 
 #include <errno.h>
@@ -27,20 +28,23 @@
 enum base_where {
 	BASE_INLINE,
 	BASE_HOST,
+	BASE_DEVICE,
 };
 
 struct replay_options {
 	unsigned base;
 };
 
-static const char *const base_choices[] = {"inline", "host", NULL};
+static const char *const base_choices[] = {"inline", "host", "device", NULL};
 
 static const struct option_spec options[] = {
 	{
 		.name = "base",
 		.kind = OPTION_CHOICE,
 		.value = "WHERE",
-		.help = "where base and draft logits travel: in the frames or in shared memory",
+		.help = "where base and draft logits travel: in the frames, in shared memory, or "
+			"in "
+			"shared memory of draftd's GPU",
 		.offset = offsetof(struct replay_options, base),
 		.choices = base_choices,
 	},
@@ -197,14 +201,14 @@ static void poison_cells(
 				(size_t)c->vocab * 2);
 }
 
-/* Base and draft logits in host regions, with gaps between rows and steps. */
-static int replay_host(struct draft *draft, const struct case_file *c, uint32_t *tokens,
-	struct outcome *outcome, struct error_text *error)
+/* Base and draft logits in regions, with gaps between rows and steps. */
+static int replay_regions(struct draft *draft, const struct case_file *c, enum draft_memory memory,
+	uint32_t *tokens, struct outcome *outcome, struct error_text *error)
 {
 	struct draft_request request = request_of(c);
-	struct draft_region *base = NULL, *logits = NULL;
+	struct shared base = {0}, logits = {0};
 	uint64_t base_bytes, logits_bytes;
-	unsigned char *image = NULL, *written;
+	unsigned char *image = NULL, *read = NULL;
 	int r;
 
 	outcome->by_slot = true;
@@ -214,41 +218,48 @@ static int replay_host(struct draft *draft, const struct case_file *c, uint32_t 
 	/* A case of padding rows only needs no slot, but a region is never empty. */
 	logits_bytes = OFFSET + c->slot_end * outcome->row_stride + TAIL;
 	image = malloc(base_bytes);
-	if (image == NULL)
-		return error_text_set(error, ENOMEM, "out of memory");
-	r = draft_region_open(draft, base_bytes, DRAFT_HOST, &base);
+	read = malloc(base_bytes > logits_bytes ? base_bytes : logits_bytes);
+	r = image != NULL && read != NULL ? 0 : error_text_set(error, ENOMEM, "out of memory");
 	if (r == 0)
-		r = draft_region_open(draft, logits_bytes, DRAFT_HOST, &logits);
-	if (r < 0) {
-		error_text_set(error, EPROTO, "%s", draft_error(draft));
+		r = shared_open(draft, base_bytes, memory, &base, error);
+	if (r == 0)
+		r = shared_open(draft, logits_bytes, memory, &logits, error);
+	if (r < 0)
 		goto out;
-	}
 	lay_out_base(c, image, base_bytes, outcome);
-	memcpy(draft_region_data(base), image, base_bytes);
-	written = draft_region_data(logits);
-	memset(written, POISON, logits_bytes);
+	memset(read, POISON, logits_bytes);
+	r = shared_write(&base, 0, image, base_bytes, error);
+	if (r == 0)
+		r = shared_write(&logits, 0, read, logits_bytes, error);
+	if (r < 0)
+		goto out;
 
 	request.base = (struct draft_place){
-		.region = base,
+		.region = base.region,
 		.offset = OFFSET,
 		.row_stride = outcome->row_stride,
 		.step_stride = outcome->step_stride,
 	};
 	request.logits = request.base;
-	request.logits.region = logits;
+	request.logits.region = logits.region;
 	r = draft_draft(draft, &request, tokens, NULL);
 	if (r < 0) {
 		error_text_set(error, EPROTO, "%s", draft_error(draft));
 		goto out;
 	}
-	compare(c, tokens, written + OFFSET, outcome);
-	poison_cells(c, written + OFFSET, outcome);
-	compare_poison(written, logits_bytes, outcome);
-	if (memcmp(draft_region_data(base), image, base_bytes) != 0)
+	r = shared_read(&logits, 0, read, logits_bytes, error);
+	if (r < 0)
+		goto out;
+	compare(c, tokens, read + OFFSET, outcome);
+	poison_cells(c, read + OFFSET, outcome);
+	compare_poison(read, logits_bytes, outcome);
+	r = shared_read(&base, 0, read, base_bytes, error);
+	if (r == 0 && memcmp(read, image, base_bytes) != 0)
 		differ(outcome, "the base logits' memory was written");
 out:
-	draft_region_close(logits);
-	draft_region_close(base);
+	shared_close(&logits);
+	shared_close(&base);
+	free(read);
 	free(image);
 	return r;
 }
@@ -318,8 +329,11 @@ static int replay(
 		goto out;
 	}
 	memset(tokens, POISON, (size_t)c.rows * c.steps * sizeof(*tokens));
-	r = where == BASE_HOST ? replay_host(draft, &c, tokens, &outcome, &reason)
-			       : replay_inline(draft, &c, tokens, &outcome, &reason);
+	if (where == BASE_INLINE)
+		r = replay_inline(draft, &c, tokens, &outcome, &reason);
+	else
+		r = replay_regions(draft, &c, where == BASE_HOST ? DRAFT_HOST : DRAFT_DEVICE,
+			tokens, &outcome, &reason);
 	if (r < 0)
 		goto out;
 	report(slash != NULL ? slash + 1 : path, base_choices[where], &c, draft_model(draft),
@@ -369,7 +383,8 @@ const struct command command_replay = {
 	.description =
 		"Submits the request in each .safetensors file and compares the tokens and the "
 		"stored logits that come back with those in the file. draftd must serve the "
-		"model of the case. Over shared memory (--base host) rows and steps lie apart, "
+		"model of the case. Over shared memory (--base host, device) rows and steps lie "
+		"apart, "
 		"and nothing between them may be touched.",
 	.options = options,
 	.defaults = &defaults,

@@ -31,6 +31,17 @@ static void format_uuid(const cudaUUID_t *uuid, char *ret, size_t size)
 		b[14], b[15]);
 }
 
+bool cuda_device_uuid(int ordinal, char *ret, size_t size)
+{
+	struct cudaDeviceProp properties;
+	if (cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess) {
+		cudaGetLastError();
+		return false;
+	}
+	format_uuid(&properties.uuid, ret, size);
+	return true;
+}
+
 static int find_ordinal(const char *devices, int count, int *ret, struct error_text *error)
 {
 	if (!devices || !*devices) {
@@ -53,12 +64,8 @@ static int find_ordinal(const char *devices, int count, int *ret, struct error_t
 		return 0;
 	}
 	for (int i = 0; i < count; i++) {
-		struct cudaDeviceProp properties;
 		char uuid[64];
-		if (cudaGetDeviceProperties(&properties, i) != cudaSuccess)
-			continue;
-		format_uuid(&properties.uuid, uuid, sizeof(uuid));
-		if (!strcmp(uuid, devices)) {
+		if (cuda_device_uuid(i, uuid, sizeof(uuid)) && !strcmp(uuid, devices)) {
 			*ret = i;
 			return 0;
 		}

@@ -29,6 +29,9 @@ int cuda_result(cudaError_t result, const char *call, struct error_text *error);
 /* Device memory of this thread's GPU, zeroed; the caller's, for cudaFree(). Blocks. */
 int cuda_zeroed(void **ret, size_t bytes, struct error_text *error);
 
+/* The UUID of the GPU `ordinal`, as nvidia-smi -L prints it. False if it can't be told. */
+bool cuda_device_uuid(int ordinal, char *ret, size_t size);
+
 /* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and
  * checks that there is code for it. */
 int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error);

@@ -1,15 +1,15 @@
-/* What the wire and the daemon add: `ping` and a 1-row draft of a tiny model through a running
- * draftd, beside a bare echo of the same number of bytes between two processes over the same kind
- * of socket, all in one run.
+/* What the wire and the daemon add: `ping` and a 1-row draft through a running draftd, beside a
+ * bare echo of a ping's bytes between two processes over the same kind of socket, all in one run;
+ * first sleeping until something comes, then with every thread looking for it (the echo too).
  *
  * Waking a process costs little on the processor that one is on, and much on another one that
- * idles; so the two servers are put in the same place, first beside the client, then away from it.
- *
- * Of a draft the device's own time (what the launch took, as the daemon measured it) is taken off.
- * Each figure is the median over RUNS runs of the median of CALLS round trips; runs of the three
- * kinds alternate, so that a busy machine disturbs all alike. */
+ * idles; so the servers are put in the same place: beside the client, then on all processors but
+ * its own. Of a draft the device's own time (what the launch took, as the daemon measured it) is
+ * taken off. Each figure is the median over the runs of the p50 or p99 of the round trips of one;
+ * runs of the kinds alternate, so that a busy machine disturbs all alike. */
 #include "client/draft.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,8 +28,13 @@
 #define CALLS 4000
 
 #define PING_BYTES 17 /* of a ping's frame: 8 of header, [0, id, "ping", {}] */
-#define VOCAB      512
-#define STEPS      4
+#define SPIN_US    100000
+#define SPIN_TEXT  "100ms"
+
+static const char *backend = "cpu", *vocab = "512", *rank = "16";
+static unsigned steps = 4;
+static enum draft_memory memory = DRAFT_HOST;
+static char programs[192]; /* the folder of draftd and draftctl */
 
 static char folder[] = "/tmp/draftd-bench.XXXXXX";
 static pid_t children[2];
@@ -79,33 +84,54 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median(double *values, size_t count)
+/* Round trips of one kind. */
+struct figure {
+	double calls[CALLS];
+	double p50[RUNS], p99[RUNS];
+};
+
+static void end_run(struct figure *figure, int run)
 {
-	qsort(values, count, sizeof(*values), compare);
-	return values[count / 2];
+	qsort(figure->calls, CALLS, sizeof(*figure->calls), compare);
+	figure->p50[run] = figure->calls[CALLS / 2];
+	figure->p99[run] = figure->calls[CALLS * 99 / 100];
 }
 
-/* The calling process, and what it will fork, onto processor number `index` of those it may use.
- * Returns false if there are not so many. */
-static bool move_to(const cpu_set_t *usable, int index)
+static double median(double *values)
 {
-	cpu_set_t one;
+	qsort(values, RUNS, sizeof(*values), compare);
+	return values[RUNS / 2];
+}
 
-	for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, usable) || index-- > 0)
-			continue;
-		CPU_ZERO(&one);
-		CPU_SET(cpu, &one);
-		if (sched_setaffinity(0, sizeof(one), &one) < 0)
-			give_up("no way onto processor %zu", cpu);
-		return true;
-	}
-	return false;
+/* The calling process, and what it will fork, onto the first processor that it may use, or onto the
+ * others. */
+static void move_to(const cpu_set_t *usable, bool first)
+{
+	cpu_set_t chosen = *usable, one;
+	size_t cpu = 0;
+
+	while (!CPU_ISSET(cpu, usable))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	CPU_CLR(cpu, &chosen);
+	if (sched_setaffinity(0, sizeof(one), first ? &one : &chosen) < 0)
+		give_up("no way onto a processor");
 }
 
 /* ---- the bare echo ---- */
 
-static int start_echo(void)
+static ssize_t receive(int fd, char *bytes, bool spin)
+{
+	ssize_t n;
+
+	do
+		n = recv(fd, bytes, PING_BYTES, spin ? MSG_DONTWAIT : 0);
+	while (n < 0 && errno == EAGAIN);
+	return n;
+}
+
+static int start_echo(bool spin)
 {
 	int ends[2];
 	pid_t child;
@@ -117,7 +143,7 @@ static int start_echo(void)
 		ssize_t n;
 
 		close(ends[0]);
-		while ((n = recv(ends[1], bytes, sizeof(bytes), 0)) > 0)
+		while ((n = receive(ends[1], bytes, spin)) > 0)
 			if (send(ends[1], bytes, (size_t)n, MSG_NOSIGNAL) < 0)
 				break;
 		_exit(0);
@@ -127,40 +153,53 @@ static int start_echo(void)
 	return ends[0];
 }
 
-static double echo_call(int fd)
+static double echo_call(int fd, bool spin)
 {
 	char bytes[PING_BYTES] = {0};
 	double begin = now_us();
 
 	if (send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) < 0 ||
-		recv(fd, bytes, sizeof(bytes), MSG_WAITALL) != sizeof(bytes))
+		receive(fd, bytes, spin) != sizeof(bytes))
 		give_up("the echo is gone");
 	return now_us() - begin;
 }
 
 /* ---- the daemon ---- */
 
-static const char *build_folder(void)
+/* In an archive they lie beside this program, else in the build folder. */
+static void find_programs(void)
 {
 	const char *build = getenv("BUILD");
+	char own[128], beside[160];
+	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+	char *slash;
 
-	return build ? build : "build";
+	snprintf(programs, sizeof(programs), "%s", build ? build : "build");
+	own[n > 0 ? n : 0] = '\0';
+	slash = strrchr(own, '/');
+	if (build || !slash)
+		return;
+	*slash = '\0';
+	snprintf(beside, sizeof(beside), "%s/draftd", own);
+	if (access(beside, X_OK) == 0)
+		snprintf(programs, sizeof(programs), "%s", own);
 }
 
-/* Starts draftd on a tiny model of its own, and waits until it says that it is ready. */
-static void start_daemon(const char *socket_path)
+/* Starts draftd on a model of its own, and waits until it says that it is ready. */
+static void start_daemon(const char *socket_path, bool spin)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval patience = {.tv_sec = 30};
+	struct timeval patience = {.tv_sec = 1};
 	char command[512], model[128], program[256], told[1024];
+	const char *time = spin ? SPIN_TEXT : "0us";
 	int manager;
 	pid_t child;
 
 	snprintf(model, sizeof(model), "%s/tiny.safetensors", folder);
-	snprintf(program, sizeof(program), "%s/draftd", build_folder());
+	snprintf(program, sizeof(program), "%s/draftd", programs);
 	snprintf(command, sizeof(command),
-		"%s/draftctl model make --force --vocab %d --rank 16 --seed 1 %s >/dev/null",
-		build_folder(), VOCAB, model);
+		"%s/draftctl model make --force --vocab %s --rank %s --seed 1 %s >/dev/null",
+		programs, vocab, rank, model);
 	if (system(command) != 0)
 		give_up("draftctl made no model");
 
@@ -172,19 +211,20 @@ static void start_daemon(const char *socket_path)
 		give_up("draftd can't be started");
 	if (child == 0) {
 		setenv("NOTIFY_SOCKET", address.sun_path, 1);
-		execl(program, "draftd", "--backend", "cpu", "--threads", "1", "--log-level",
-			"error", "--model", model, "--socket", socket_path, (char *)NULL);
+		execl(program, "draftd", "--backend", backend, "--threads", "1", "--log-level",
+			"error", "--model", model, "--socket", socket_path, "--engine-spin", time,
+			"--loop-spin", time, (char *)NULL);
 		_exit(127);
 	}
 	children[child_count++] = child;
-	for (;;) {
+	for (unsigned seconds = 0;;) {
 		ssize_t n = recv(manager, told, sizeof(told) - 1, 0);
 
-		if (n < 0)
-			give_up("draftd did not become ready");
-		told[n] = '\0';
+		told[n > 0 ? n : 0] = '\0';
 		if (strstr(told, "READY=1"))
 			break;
+		if (n < 0 && (waitpid(child, NULL, WNOHANG) == child || ++seconds == 120))
+			give_up("draftd did not become ready");
 	}
 	close(manager);
 }
@@ -198,8 +238,9 @@ static double ping_call(struct draft *draft)
 	return now_us() - begin;
 }
 
-/* The round trip less the device's time. */
-static double draft_call(struct draft *draft, const struct draft_request *request)
+/* The round trip, and of it the device's time. */
+static double draft_call(
+	struct draft *draft, const struct draft_request *request, double *ret_device_us)
 {
 	struct draft_result *result;
 	double begin = now_us(), took;
@@ -210,7 +251,7 @@ static double draft_call(struct draft *draft, const struct draft_request *reques
 	took = now_us() - begin;
 	if (result->code < 0)
 		give_up("draft: %s", result->error);
-	took -= (double)result->device_us;
+	*ret_device_us = (double)result->device_us;
 	draft_result_free(result);
 	return took;
 }
@@ -229,28 +270,35 @@ static void print_machine(void)
 		fclose(file);
 	uname(&system);
 	strftime(date, sizeof(date), "%Y-%m-%d %H:%M UTC", gmtime(&now));
-	printf("%s, %ld processors, Linux %s; %s; BUILD=%s tests/bench/wire_echo\n", processor,
-		sysconf(_SC_NPROCESSORS_ONLN), system.release, date, build_folder());
+	printf("%s, %ld processors, Linux %s; %s\n", processor, sysconf(_SC_NPROCESSORS_ONLN),
+		system.release, date);
 }
 
-static void print_row(const char *what, double us, double echo_us, const char *target)
+static void print_row(const char *what, struct figure *figure, double echo_us, const char *target)
 {
-	printf("  %-42s %8.2f %9.2f %8s\n", what, us, us / echo_us, target);
+	double p50 = median(figure->p50);
+
+	printf("  %-42s %8.2f %8.2f %9.2f %8s\n", what, p50, median(figure->p99), p50 / echo_us,
+		target);
 }
 
-/* Servers on this processor of the usable ones, the client on the first. */
-static void measure(const cpu_set_t *usable, int server_index, const char *where)
+/* Servers beside the client on the first of the usable processors, or on the others. */
+static void measure(const cpu_set_t *usable, bool beside, bool spin, const char *where)
 {
-	static double calls[CALLS], echo[RUNS], ping[RUNS], drafted[RUNS];
+	static struct figure echo, ping, whole, device, rest;
 	static const uint32_t anchors[] = {1};
 	static const int64_t positions[] = {1}, seeds[] = {1};
 	static const float temperatures[] = {0};
 	char socket_path[64], error[256];
-	struct draft_options options = {.size = sizeof(options), .socket_path = socket_path};
+	struct draft_options options = {
+		.size = sizeof(options),
+		.socket_path = socket_path,
+		.spin_us = spin ? SPIN_US : 0,
+	};
 	struct draft_request request = {
 		.size = sizeof(request),
 		.rows = 1,
-		.steps = STEPS,
+		.steps = steps,
 		.anchors = anchors,
 		.positions = positions,
 		.seeds = seeds,
@@ -261,50 +309,95 @@ static void measure(const cpu_set_t *usable, int server_index, const char *where
 	int fd;
 
 	snprintf(socket_path, sizeof(socket_path), "%s/draftd.sock", folder);
-	move_to(usable, server_index);
-	fd = start_echo();
-	start_daemon(socket_path);
-	move_to(usable, 0);
+	move_to(usable, beside);
+	fd = start_echo(spin);
+	start_daemon(socket_path, spin);
+	move_to(usable, true);
 	if (draft_connect(&options, &draft, error, sizeof(error)) < 0)
 		give_up("%s", error);
-	if (draft_region_open(
-		    draft, STEPS * VOCAB * sizeof(uint16_t), DRAFT_HOST, &request.base.region) < 0)
+	if (draft_region_open(draft, (uint64_t)steps * strtoul(vocab, NULL, 10) * sizeof(uint16_t),
+		    memory, &request.base.region) < 0)
 		give_up("region: %s", draft_error(draft));
 
 	for (int run = -1; run < RUNS; run++) { /* the first one warms up */
+		int at = run < 0 ? 0 : run;
+
 		for (int i = 0; i < CALLS; i++)
-			calls[i] = echo_call(fd);
-		echo[run < 0 ? 0 : run] = median(calls, CALLS);
+			echo.calls[i] = echo_call(fd, spin);
 		for (int i = 0; i < CALLS; i++)
-			calls[i] = ping_call(draft);
-		ping[run < 0 ? 0 : run] = median(calls, CALLS);
-		for (int i = 0; i < CALLS; i++)
-			calls[i] = draft_call(draft, &request);
-		drafted[run < 0 ? 0 : run] = median(calls, CALLS);
+			ping.calls[i] = ping_call(draft);
+		for (int i = 0; i < CALLS; i++) {
+			whole.calls[i] = draft_call(draft, &request, &device.calls[i]);
+			rest.calls[i] = whole.calls[i] - device.calls[i];
+		}
+		end_run(&echo, at);
+		end_run(&ping, at);
+		end_run(&whole, at);
+		end_run(&device, at);
+		end_run(&rest, at);
 	}
-	echo_us = median(echo, RUNS);
-	printf("\n  %-42s %8s %9s %8s\n", where, "us", "to echo", "target");
-	print_row("bare echo of 17 bytes, two processes", echo_us, echo_us, "");
-	print_row("ping through libdraft and draftd", median(ping, RUNS), echo_us, "<= 2");
-	print_row(
-		"1-row draft, V=512 K=4, less device time", median(drafted, RUNS), echo_us, "< 3");
+	echo_us = median(echo.p50);
+	printf("\n  %-42s %8s %8s %9s %8s\n", where, "p50 us", "p99 us", "to echo", "target");
+	print_row("bare echo of 17 bytes, two processes", &echo, echo_us, "");
+	print_row("ping through libdraft and draftd", &ping, echo_us, spin ? "" : "<= 2");
+	print_row("1-row draft", &whole, echo_us, "");
+	print_row("  its launch, as draftd measured it", &device, echo_us, "");
+	print_row("  the rest of each", &rest, echo_us, spin ? "" : "< 3");
+	fflush(stdout);
 	draft_close(draft);
 	close(fd);
 	stop_servers();
 	unlink(strcat(strcpy(error, folder), "/notify"));
 }
 
-int main(void)
+static void read_options(int argc, char **argv)
+{
+	int option;
+
+	while ((option = getopt(argc, argv, "b:v:r:k:d")) >= 0) {
+		switch (option) {
+		case 'b':
+			backend = optarg;
+			break;
+		case 'v':
+			vocab = optarg;
+			break;
+		case 'r':
+			rank = optarg;
+			break;
+		case 'k':
+			steps = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		case 'd':
+			memory = DRAFT_DEVICE;
+			break;
+		default:
+			give_up("usage: %s [-b cpu|cuda] [-v VOCAB] [-r RANK] [-k STEPS] [-d]\n"
+				"-d: base logits in a device region, not a host region",
+				argv[0]);
+		}
+	}
+}
+
+int main(int argc, char **argv)
 {
 	cpu_set_t usable;
 
+	read_options(argc, argv);
+	find_programs();
 	if (sched_getaffinity(0, sizeof(usable), &usable) < 0 || !mkdtemp(folder))
 		give_up("no processors, or no temporary folder");
 	atexit(clean_up);
 	print_machine();
-	printf("p50 of %d round trips, median of %d runs\n", CALLS, RUNS);
-	measure(&usable, 0, "all on one processor");
+	printf("V=%s R=%s K=%u on %s, base in a %s region; %d round trips, median of %d runs\n",
+		vocab, rank, steps, backend, memory == DRAFT_HOST ? "host" : "device", CALLS, RUNS);
+	measure(&usable, true, false, "all on one processor");
 	if (CPU_COUNT(&usable) > 1)
-		measure(&usable, 1, "servers on another processor");
+		measure(&usable, false, false, "servers on other processors");
+	/* The client, the daemon's loop and its engine, and one for everything else. */
+	if (CPU_COUNT(&usable) >= 4)
+		measure(&usable, false, true, "the same, all spinning");
+	else
+		printf("\n  the same, all spinning: waived, it takes 4 processors\n");
 	return EXIT_SUCCESS;
 }

@@ -90,6 +90,11 @@ int golden_tests(const char *folder);
 int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
 int memory_tests(void);
+/* Through draftd and draftctl in the folder `programs`: the golden cases in `folder`, bad input. */
+int region_tests(const char *programs, const char *folder);
+int cycle_tests(const char *programs, unsigned cycles);
+/* Dies with drafts in flight; started by region_tests(). */
+int dying_client(const char *socket);
 /* Forks, so it must come before anything else has touched the GPU. */
 int sharing_tests(void);
 int bench(const char *shape, bool sweep);

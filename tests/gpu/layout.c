@@ -24,17 +24,14 @@ struct markov_memory *gpu_memory(void)
 
 void pin(void *address, size_t bytes)
 {
-	enum memory_kind kind = MEMORY_PLAIN;
 	struct error_text error;
-	if (markov_memory_pin(gpu_memory(), address, bytes, &kind, &error))
+	if (markov_memory_pin(gpu_memory(), address, bytes, &error))
 		die("%s", error.text);
-	if (kind != MEMORY_PINNED)
-		die("host memory is not pinned");
 }
 
 void unpin(void *address)
 {
-	markov_memory_unpin(gpu_memory(), address, MEMORY_PINNED);
+	markov_memory_unpin(gpu_memory(), address);
 }
 
 static void elements_new(struct elements *e, enum memory_kind memory, size_t count)

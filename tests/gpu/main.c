@@ -1,11 +1,15 @@
 /* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
- * `large`, `large=SHAPE`, `odd`, `memory`, `bench`, `bench=SHAPE`, `sweep` (bench with the tuning
- * options), `figures=SHAPE` (for bench_gpu.py). */
+ * `large`, `large=SHAPE`, `odd`, `memory`, `regions PROGRAMS FOLDER` (PROGRAMS has draftd and
+ * draftctl, FOLDER the golden cases), `cycles PROGRAMS`, `cycles=COUNT PROGRAMS`, `bench`,
+ * `bench=SHAPE`, `sweep` (bench with the tuning options), `figures=SHAPE` (for bench_gpu.py). */
 #include "harness.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define CYCLES 10000
 
 static bool gpu_is_there(void)
 {
@@ -16,10 +20,18 @@ static bool gpu_is_there(void)
 	return false;
 }
 
-static void run(const char *test, const char *argument)
+static int operands(const char *test)
 {
+	if (!strcmp(test, "regions"))
+		return 2;
+	return !strcmp(test, "golden") || !strncmp(test, "cycles", 6);
+}
+
+static void run(char **words)
+{
+	const char *test = words[0];
 	if (!strcmp(test, "golden"))
-		golden_tests(argument ? argument : "tests/golden");
+		golden_tests(words[1]);
 	else if (!strcmp(test, "large"))
 		large_tests(NULL);
 	else if (!strncmp(test, "large=", 6))
@@ -28,6 +40,12 @@ static void run(const char *test, const char *argument)
 		odd_tests();
 	else if (!strcmp(test, "memory"))
 		memory_tests();
+	else if (!strcmp(test, "regions"))
+		region_tests(words[1], words[2]);
+	else if (!strcmp(test, "cycles"))
+		cycle_tests(words[1], CYCLES);
+	else if (!strncmp(test, "cycles=", 7))
+		cycle_tests(words[1], (unsigned)strtoul(test + 7, NULL, 10));
 	else if (!strcmp(test, "bench"))
 		bench(NULL, false);
 	else if (!strncmp(test, "bench=", 6))
@@ -42,15 +60,17 @@ static void run(const char *test, const char *argument)
 
 int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "dying-client"))
+		return dying_client(argv[2]);
 	/* It forks, and a process that has initialized CUDA can't. */
 	const bool sharing = argc > 1 && !strcmp(argv[1], "sharing");
 	if (sharing)
 		sharing_tests();
 	if (argc > 1 + sharing && gpu_is_there()) {
-		for (int i = 1 + sharing; i < argc; i++) {
-			const bool takes_one = !strcmp(argv[i], "golden");
-			run(argv[i], takes_one ? argv[i + 1] : NULL);
-			i += takes_one;
+		for (int i = 1 + sharing; i < argc; i += 1 + operands(argv[i])) {
+			if (i + operands(argv[i]) >= argc)
+				die("%s lacks an operand", argv[i]);
+			run(argv + i);
 		}
 	}
 	printf("passed %u, failed %u, waived %u\n", tests_passed, tests_failed, tests_waived);

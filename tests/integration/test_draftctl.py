@@ -72,6 +72,14 @@ def test_replay(start):
         assert "equal" in good(draftctl("replay", "--base", base, case.path, socket=daemon.socket))
 
 
+def test_device_memory_of_a_processor(start):
+    """What the CPU backend has none of is refused in draftd's words."""
+    case = golden.case("sampled")
+    daemon = start(model=case.path)
+    bad(draftctl("replay", "--base", "device", case.path, socket=daemon.socket), 1, 'works on "host" memory only')
+    bad(draftctl("bench", "--base", "device", "--requests", "1", socket=daemon.socket), 1, 'works on "host" memory only')
+
+
 def test_replay_finds_one_bit(start, folder):
     """A token or a stored logit that differs in one bit ends in exit code 1."""
     case = golden.case("sampled_odd_vocab")
@@ -113,6 +121,13 @@ def test_bench(daemon, folder):
     assert "p99.9" in text and "errors: none" in text
     assert '200' in json.dumps(json.loads(report.read_text()))
     assert draftctl("bench", "--requests", "20", "--warmup", "0", "--base", "host", socket=daemon.socket).returncode == 0
+    for connections in "1", "3":
+        options = "--requests", "60", "-n", "3", "-c", connections, "--warmup", "0", "--spin", "200", "--json", "-"
+        latency = json.loads(good(draftctl("bench", *options, socket=daemon.socket)))["latency_us"]
+        for less in "total", "device":
+            rest = latency[f"seen_less_{less}"]
+            assert 0 <= rest["p50"] <= rest["p99"] <= rest["max"] <= latency["seen"]["max"]
+        assert latency["seen_less_device"]["mean"] == pytest.approx(latency["seen"]["mean"] - latency["device"]["mean"], abs=1)
     done = draftctl("bench", "--requests", "50", "--warmup", "0", "--verify", "--model", MODEL, socket=daemon.socket)
     assert done.returncode == 0 and "equal" in done.stdout, done.stdout + done.stderr
 
@@ -159,7 +174,7 @@ USED_WRONGLY = [
     ["ping", "--count", "0"],
     ["ping", "surplus"],
     ["replay"],
-    ["replay", "--base", "device", "x"],
+    ["replay", "--base", "nowhere", "x"],
     ["draft", "--temperature", "hot"],
     ["bench", "--rows", "-1"],
     ["model", "make", "--vocab", "0", "x"],

@@ -137,6 +137,12 @@ def test_manual_of_libdraft():
             assert field in text, field
 
 
+def test_symbols_of_the_package():
+    exported = run("nm", "-D", "--defined-only", BUILD / "libdraft.so.0")
+    listed = re.findall(r"^ (draft_\w+)@DRAFT_0 ", (ROOT / "packaging/debian/libdraft0.symbols").read_text(), re.M)
+    assert sorted(listed) == sorted(set(re.findall(r" T (draft_\w+)", exported)))
+
+
 @pytest.mark.skipif(SANITIZED, reason="an instrumented library can't be linked plainly")
 def test_example_of_libdraft(daemon, folder):
     source = re.search(r"^\.Sh EXAMPLES\n\.Bd -literal\n(.*?)^\.Ed", (FILES / "libdraft.3").read_text(), re.M | re.S)[1]
@@ -205,7 +211,9 @@ def test_completion_of_draftctl(folder):
     for name in names:
         wanted = {option for _, option, _ in OPTION.findall(help_of("draftctl", *name.split()))}
         assert complete("draftctl", "--timeout", "3", *name.split(), "--") == wanted
-    assert complete("draftctl", "replay", "--base", "") == {"inline", "host"}
+    # "(inline or host, default inline)"
+    bases = re.search(r"--base WHERE[^(]*\(([^)]*), default", help_of("draftctl", "replay"))[1]
+    assert complete("draftctl", "replay", "--base", "") == set(re.findall(r"\w+", bases)) - {"or"}
     assert complete("draftctl", "bench", "--base", "=", "h") == {"host"}
     (folder / "a.safetensors").touch()
     for words in (["replay"], ["draft", "--base"], ["model", "show"], ["metrics", "--textfile"], ["bench", "--model"], ["-s"]):

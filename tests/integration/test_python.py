@@ -249,6 +249,8 @@ def test_refused_requests(start):
         refused(draft.InvalidArgument, "bytes is 0", d.region_open, 0)
         refused(draft.TooLarge, "bytes", d.region_open, d.limits.max_region_bytes + 1)
         refused(draft.BadRequest, "memory", d.region_open, 4096, "device")  # the CPU backend has none
+        refused(draft.BadRequest, "memory", d.region_open, 4096, "device", "GPU-0")
+        refused(draft.InvalidArgument, "device", d.region_open, 4096, "host", "GPU-0")
         refused(draft.InvalidArgument, "no memfd", d.region_import, daemon.pidfd, 4096)
 
 

@@ -22,6 +22,7 @@ class Options(ctypes.Structure):
         ("socket_path", c_char_p),
         ("client_name", c_char_p),
         ("timeout_us", c_int64),
+        ("spin_us", c_int64),
     ]
 
 
@@ -120,9 +121,12 @@ FUNCTIONS = {
     "draft_model": (POINTER(ModelFacts), c_void_p),
     "draft_device_at": (c_bool, c_void_p, c_uint32, POINTER(DeviceFacts)),
     "draft_region_open": (c_int, c_void_p, c_uint64, c_int, POINTER(c_void_p)),
+    "draft_region_open_device": (c_int, c_void_p, c_uint64, c_char_p, POINTER(c_void_p)),
     "draft_region_import": (c_int, c_void_p, c_int, c_uint64, POINTER(c_void_p)),
+    "draft_region_import_device": (c_int, c_void_p, c_int, c_uint64, c_char_p, POINTER(c_void_p)),
     "draft_region_close": (c_int, c_void_p),
     "draft_region_data": (c_void_p, c_void_p),
+    "draft_region_device": (c_char_p, c_void_p),
     "draft_region_bytes": (c_uint64, c_void_p),
     "draft_draft": (c_int, c_void_p, POINTER(Request), c_void_p, c_void_p),
     "draft_submit": (c_int, c_void_p, POINTER(Request), POINTER(c_uint64)),

@@ -12,7 +12,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Sequence, Union
 
-from . import _cuda
 from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number
 from ._library import MEMORY, DeviceFacts, Options, Place, Request, ResultView, free, library
 from .errors import TYPED_ERROR_BASE, ConnectionLost, DraftError, TooLarge, connect_error_of, error_of, invalid
@@ -97,12 +96,13 @@ class Handle:
         weakref.finalize(self, library.draft_close, pointer).atexit = False
 
 
-def connect(socket_path: str | None = None, *, client_name: str | None = None, timeout_us: int = 0) -> Connection:
+def connect(socket_path: str | None = None, *, client_name: str | None = None, timeout_us: int = 0, spin_us: int = 0) -> Connection:
     """Connects to the draftd of this host.
 
     socket_path  default: /run/draftd/draftd.sock
     client_name  for draftd's log, "name" or "name/version"
     timeout_us   to connect, and of every call that waits; 0: 10 seconds, negative: none
+    spin_us      how long a wait looks at the socket before it sleeps, up to 1 second: quicker, for a core meanwhile; 0: not at all
 
     NotRunning when nobody listens there.
     """
@@ -111,6 +111,7 @@ def connect(socket_path: str | None = None, *, client_name: str | None = None, t
         socket_path=None if socket_path is None else str(socket_path).encode(),
         client_name=(client_name or "python").encode(),
         timeout_us=timeout_us,
+        spin_us=spin_us,
     )
     pointer = ctypes.c_void_p()
     error = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -214,17 +215,19 @@ class Connection:
                 devices.append(Device(device.uuid.decode(), device.name.decode(errors="replace"), device.memory_bytes))
         self.devices = tuple(devices)
 
-    def _device_ordinal(self) -> int:
-        return _cuda.ordinal_of(self.devices[0].uuid)
-
     # ---- regions ----
 
-    def region_open(self, nbytes: int, memory: str = "host") -> Region:
-        """Zeroed memory of at least `nbytes` bytes that draftd shares: "host", or "device" for GPU memory."""
+    def region_open(self, nbytes: int, memory: str = "host", device: str | None = None) -> Region:
+        """Zeroed memory of at least `nbytes` bytes that draftd shares: "host", or "device" for memory of the GPU with the UUID
+        `device` (default: draftd's first)."""
         if memory not in MEMORY:
             raise invalid(f'memory is {memory!r}; it is "host" or "device"')
         nbytes = number("nbytes", nbytes, _UINT64_MAX)
-        return self._region(memory, library.draft_region_open, nbytes, MEMORY[memory])
+        if device is None:
+            return self._region(memory, library.draft_region_open, nbytes, MEMORY[memory])
+        if memory == "host":
+            raise invalid(f'device is {device!r}, but memory is "host"')
+        return self._region(memory, library.draft_region_open_device, nbytes, device.encode())
 
     def region_import(self, fd: int, nbytes: int) -> Region:
         """The first `nbytes` bytes of a memfd of the caller's, sealed with F_SEAL_SHRINK, who may close it at once."""

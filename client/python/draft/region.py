@@ -14,7 +14,7 @@ import pickle
 import weakref
 from typing import TYPE_CHECKING, Any, Sequence
 
-from . import _dlpack
+from . import _cuda, _dlpack
 from ._buffers import number
 from ._library import Place, library
 from .errors import ConnectionLost, RegionInUse, error_of, invalid
@@ -58,11 +58,13 @@ class Region:
 
     nbytes  usable bytes
     memory  "host" or "device"
+    device  UUID of the GPU that it lies on, or "" for host memory
     """
 
     def __init__(self, connection: Connection, handle: Handle, pointer: int, memory: str) -> None:
         self.memory = memory
         self.nbytes: int = library.draft_region_bytes(pointer)
+        self.device: str = library.draft_region_device(pointer).decode()
         self._address: int = library.draft_region_data(pointer)
         self._connection = connection
         self._pointer: int | None = pointer
@@ -163,7 +165,7 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.region.memory == "host":
             return _dlpack.CPU, 0
-        return _dlpack.CUDA, self.region._connection._device_ordinal()
+        return _dlpack.CUDA, _cuda.ordinal_of(self.region.device)
 
     def __dlpack__(
         self,

@@ -11,6 +11,7 @@ int main(void)
 	srunner_add_suite(runner, transport_suite());
 	srunner_add_suite(runner, region_suite());
 	srunner_add_suite(runner, service_suite());
+	srunner_add_suite(runner, device_suite()); /* last: its libcuda stays */
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

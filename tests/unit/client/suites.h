@@ -9,5 +9,6 @@ Suite *request_suite(void);
 Suite *transport_suite(void);
 Suite *region_suite(void);
 Suite *service_suite(void);
+Suite *device_suite(void);
 
 #endif

@@ -137,6 +137,17 @@ START_TEST(bounds_its_options)
 	ck_assert_int_eq(try_connect(&options), -EINVAL);
 	options.client_name = "a\nb";
 	ck_assert_int_eq(try_connect(&options), -EINVAL);
+
+	options = peer_options(&peer);
+	options.spin_us = -1;
+	ck_assert_int_eq(try_connect(&options), -EINVAL);
+	options.spin_us = SPIN_MAX_US + 1;
+	ck_assert_int_eq(try_connect(&options), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "spin_us is 1000001; it is 0 to 1000000"));
+	options.spin_us = SPIN_MAX_US;
+	peer_start(&peer, peer_greet);
+	ck_assert_int_eq(try_connect(&options), 0);
+	peer_join(&peer);
 }
 END_TEST
 

@@ -415,6 +415,80 @@ START_TEST(poll_waits_no_longer_than_told)
 }
 END_TEST
 
+/* What is there is given although no time is left to wait for it. */
+START_TEST(poll_takes_what_is_there)
+{
+	struct draft_result *result;
+	struct draft_call got;
+
+	for (int64_t timeout_us = -1; timeout_us <= 1; timeout_us++) {
+		uint64_t ticket = submit(1, 1);
+
+		peer_encode_draft(&peer, take_draft(&peer, &got), 1, 1, 0, NULL);
+		peer_send(&peer);
+		ck_assert_int_eq(draft_poll(draft, timeout_us, &result), 1);
+		ck_assert_uint_eq(result->ticket, ticket);
+		draft_result_free(result);
+	}
+}
+END_TEST
+
+static void answer_a_draft(struct peer *p)
+{
+	struct draft_call got;
+	uint32_t id = take_draft(p, &got);
+
+	peer_encode_draft(p, id, 1, 1, 3, NULL);
+	peer_send(p);
+}
+
+/* Long enough for every reply to be found by looking, and then too short for any. */
+START_TEST(a_wait_that_spins)
+{
+	static const int64_t spins_us[] = {SPIN_MAX_US, 1};
+	struct draft_request request = peer_request(1, 1);
+	struct draft_result *result;
+	uint32_t token;
+
+	for (size_t i = 0; i < 2; i++) {
+		draft->spin_us = spins_us[i];
+		for (unsigned n = 0; n < 20; n++) {
+			peer_start(&peer, answer_a_draft);
+			token = 0;
+			ck_assert_int_eq(draft_draft(draft, &request, &token, NULL), 0);
+			ck_assert_uint_eq(token, 3);
+			peer_join(&peer);
+			peer_start(&peer, answer_a_draft);
+			submit(1, 1);
+			ck_assert_int_eq(draft_poll(draft, -1, &result), 1);
+			draft_result_free(result);
+			peer_join(&peer);
+		}
+	}
+}
+END_TEST
+
+/* The timeout is shorter than the spin. */
+START_TEST(a_spin_ends_with_the_timeout)
+{
+	struct draft_request request = peer_request(1, 1);
+	struct draft_result *result;
+	int64_t begin_us;
+	uint32_t token;
+
+	draft->spin_us = SPIN_MAX_US;
+	draft->timeout_us = 1000;
+	begin_us = deadline_after(0);
+	ck_assert_int_eq(draft_draft(draft, &request, &token, NULL), -ETIMEDOUT);
+	submit(1, 1);
+	ck_assert_int_eq(draft_poll(draft, 1000, &result), 0);
+	ck_assert_int_lt(deadline_after(0) - begin_us, SPIN_MAX_US);
+	/* The end of the stream is found by looking, too. */
+	peer_hang_up(&peer);
+	ck_assert_int_eq(draft_poll(draft, -1, &result), -ECONNRESET);
+}
+END_TEST
+
 START_TEST(reconnecting_forgets_tickets_and_keeps_returned_results)
 {
 	struct draft_call got;
@@ -470,6 +544,9 @@ Suite *request_suite(void)
 	tcase_add_test(tcase, a_late_cancel_is_no_error);
 	tcase_add_test(tcase, gives_up_and_drops_the_late_result);
 	tcase_add_test(tcase, poll_waits_no_longer_than_told);
+	tcase_add_test(tcase, poll_takes_what_is_there);
+	tcase_add_test(tcase, a_wait_that_spins);
+	tcase_add_test(tcase, a_spin_ends_with_the_timeout);
 	tcase_add_test(tcase, reconnecting_forgets_tickets_and_keeps_returned_results);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -13,6 +13,7 @@
 	SUITE(outbox)                                                                              \
 	SUITE(placement)                                                                           \
 	SUITE(region)                                                                              \
+	SUITE(request)                                                                             \
 	SUITE(scheduler)                                                                           \
 	SUITE(stats)
 

@@ -66,6 +66,7 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_regions, 16);
 	ck_assert_uint_eq(config.max_region_bytes, 1073741824);
 	ck_assert_uint_eq(config.max_memory_bytes, 8589934592);
+	ck_assert_uint_eq(config.max_device_bytes, 4294967296);
 	ck_assert_uint_eq(config.max_frame_bytes, 67108864);
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
@@ -76,6 +77,8 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
 	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_RELEASE);
 	ck_assert_uint_eq(config.cuda.timeout_us, 10000000);
+	ck_assert_uint_eq(config.engine_spin_us, 0);
+	ck_assert_uint_eq(config.loop_spin_us, 0);
 	ck_assert_uint_eq(config.cuda.graph_bytes, 1073741824);
 }
 END_TEST
@@ -88,7 +91,8 @@ START_TEST(command_line_sets_every_type)
 			"--hello-timeout", "250ms", "--socket-mode", "600", "--multiplier", "-1.5",
 			"--soft-cap", "30e0", "--log-level", "debug", "--check-config",
 			"--cuda-form", "block", "--cuda-wait", "spin", "--cuda-l2", "keep",
-			"--cuda-timeout", "29s", "--cuda-graph-bytes", "1M"),
+			"--cuda-timeout", "29s", "--cuda-graph-bytes", "1M", "--engine-spin", "1s",
+			"--loop-spin", "50us"),
 		0);
 	ck_assert_str_eq(config.socket_path, "/tmp/s");
 	ck_assert_str_eq(config.devices, "0,1");
@@ -106,6 +110,8 @@ START_TEST(command_line_sets_every_type)
 	ck_assert_int_eq(config.cuda.wait, MARKOV_CUDA_SPIN);
 	ck_assert_int_eq(config.cuda.l2, MARKOV_CUDA_KEEP);
 	ck_assert_uint_eq(config.cuda.timeout_us, 29000000);
+	ck_assert_uint_eq(config.engine_spin_us, 1000000);
+	ck_assert_uint_eq(config.loop_spin_us, 50);
 	ck_assert_uint_eq(config.cuda.graph_bytes, 1048576);
 }
 END_TEST
@@ -191,6 +197,8 @@ static const struct {
 	{"cuda-l2", "on", "--cuda-l2 is \"on\"; it must be one of release, keep"},
 	{"cuda-timeout", "30s", "--cuda-timeout is 30s; it must be 10ms to 29s"},
 	{"cuda-graph-bytes", "1023K", "--cuda-graph-bytes is 1023K; it must be 1M to 1T"},
+	{"engine-spin", "1001ms", "--engine-spin is 1001ms; it must be 0us to 1s"},
+	{"loop-spin", "2s", "--loop-spin is 2s; it must be 0us to 1s"},
 	{"soft-cap", "-0.5", "--soft-cap is -0.5; it must be 0 or more"},
 	{"backend", "gpu", "--backend is \"gpu\"; it must be one of auto, cpu, cuda"},
 	{"backend", "CPU", "--backend is \"CPU\"; it must be one of auto, cpu, cuda"},
@@ -307,7 +315,7 @@ static const struct {
 	const char *text, *error;
 } bad_files[] = {
 	{"[limit]\n", "x.conf:1: there is no section [limit]; the sections are [socket], [model], "
-		      "[backend], [cuda], [limits], [log]"},
+		      "[backend], [cuda], [latency], [limits], [log]"},
 	{"\n[limits]\nmax_row = 1\n",
 		"x.conf:3: [limits] has no key max_row; draftd --help lists the keys"},
 	{"[log]\nmax_rows = 1\n",

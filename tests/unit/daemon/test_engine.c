@@ -10,6 +10,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ Suite *engine_suite(void);
 #define MAX_ROWS  4
 #define MAX_QUEUE 6
 #define STEPS     2
+#define SPIN_US   200
 
 struct markov_head {
 	int number;
@@ -83,7 +85,8 @@ int markov_wait(struct markov_head *head, struct error_text *error)
 }
 
 static struct engine *engine;
-static struct scheduler_flow flow;
+static struct request_pool pool;
+static struct scheduler_flow flow, other;
 static sem_t woken;
 static struct link got;
 
@@ -93,21 +96,38 @@ static void wake(void *user)
 	sem_post(&woken);
 }
 
-static void setup(void)
+static void set_up(uint64_t spin_us)
 {
 	const struct engine_options options = {
-		.max_queue = MAX_QUEUE, .max_rows = MAX_ROWS, .max_steps = STEPS, .wake = wake};
+		.max_queue = MAX_QUEUE,
+		.max_rows = MAX_ROWS,
+		.max_steps = STEPS,
+		.spin_us = spin_us,
+		.wake = wake,
+	};
 	struct error_text error;
 
 	sem_init(&launched, 0, 0);
 	sem_init(&may_end, 0, 0);
 	sem_init(&woken, 0, 0);
 	link_init(&got);
+	request_pool_init(&pool);
 	scheduler_flow_init(&flow);
+	scheduler_flow_init(&other);
 	result = 0;
 	heads[0] = (struct markov_head){.number = 0};
 	heads[1] = (struct markov_head){.number = 1};
 	ck_assert_int_eq(engine_start(&options, &heads[0], 1, &engine, &error), 0);
+}
+
+static void setup(void)
+{
+	set_up(0);
+}
+
+static void setup_spinning(void)
+{
+	set_up(SPIN_US);
 }
 
 static void free_all(struct link *list)
@@ -133,7 +153,7 @@ static struct request *make(uint32_t id, uint32_t rows, uint32_t steps)
 {
 	struct draft_call wire = {.rows = rows, .steps = steps};
 	uint8_t *copy;
-	struct request *request = request_new_draft(id, &wire, 0, &copy);
+	struct request *request = request_new_draft(&pool, id, &wire, 0, &copy);
 
 	ck_assert_ptr_nonnull(request);
 	request->draft.deadline_us = UINT64_MAX;
@@ -435,6 +455,61 @@ START_TEST(a_launch_is_overdue_by_its_size)
 }
 END_TEST
 
+static void wait_for_news(void)
+{
+	while (!engine_has_news(engine))
+		sched_yield();
+}
+
+START_TEST(a_loop_that_watches_is_not_woken)
+{
+	struct engine_report report;
+
+	ck_assert(!engine_has_news(engine));
+	engine_watch(engine, true);
+	submit(1, 1, STEPS);
+	let_end();
+	wait_for_news();
+	engine_collect(engine, &report);
+	ck_assert(!link_alone(&report.finished));
+	link_splice(&got, &report.finished);
+	ck_assert(!engine_has_news(engine));
+	ck_assert_int_ne(sem_trywait(&woken), 0);
+
+	/* What comes before it stops to watch is there to be asked for; what comes after wakes. */
+	submit(2, 1, STEPS);
+	let_end();
+	wait_for_news();
+	engine_watch(engine, false);
+	ck_assert(engine_has_news(engine));
+	engine_collect(engine, &report);
+	ck_assert(!link_alone(&report.finished));
+	link_splice(&got, &report.finished);
+	ck_assert_int_ne(sem_trywait(&woken), 0);
+	submit(3, 1, STEPS);
+	let_end();
+	collect(1);
+}
+END_TEST
+
+/* Two that come back promptly are waited for, but a launch begins although one stays away. */
+START_TEST(nobody_waits_for_ever_for_one_that_stays_away)
+{
+	const unsigned rounds = 100;
+
+	for (unsigned i = 0; i < 3 * rounds; i++)
+		let_end();
+	for (unsigned i = 0; i < rounds; i++) {
+		submit(1, 1, STEPS);
+		ck_assert_int_eq(engine_submit(engine, &other, make(2, 1, STEPS)), 0);
+		collect(2);
+		submit(3, 1, STEPS);
+		collect(1);
+		free_all(&got);
+	}
+}
+END_TEST
+
 /* teardown() stops the engine with one running, one waiting. */
 START_TEST(stop_hands_back_what_is_left)
 {
@@ -446,12 +521,11 @@ START_TEST(stop_hands_back_what_is_left)
 }
 END_TEST
 
-Suite *engine_suite(void)
+static TCase *make_case(const char *name, void (*set)(void))
 {
-	Suite *suite = suite_create("engine");
-	TCase *tcase = tcase_create("engine");
+	TCase *tcase = tcase_create(name);
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, set, teardown);
 	tcase_add_test(tcase, a_draft_comes_back_with_its_tokens);
 	tcase_add_test(tcase, a_busy_device_lets_requests_gather);
 	tcase_add_test(tcase, each_row_says_what_memory_it_lies_in);
@@ -464,7 +538,17 @@ Suite *engine_suite(void)
 	tcase_add_test(tcase, a_swap_waits_for_the_launch_and_precedes_the_next);
 	tcase_add_test(tcase, an_idle_engine_swaps_at_once);
 	tcase_add_test(tcase, a_launch_is_overdue_by_its_size);
+	tcase_add_test(tcase, a_loop_that_watches_is_not_woken);
+	tcase_add_test(tcase, nobody_waits_for_ever_for_one_that_stays_away);
 	tcase_add_test(tcase, stop_hands_back_what_is_left);
-	suite_add_tcase(suite, tcase);
+	return tcase;
+}
+
+Suite *engine_suite(void)
+{
+	Suite *suite = suite_create("engine");
+
+	suite_add_tcase(suite, make_case("sleeping", setup));
+	suite_add_tcase(suite, make_case("spinning", setup_spinning));
 	return suite;
 }

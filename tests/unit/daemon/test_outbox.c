@@ -1,4 +1,5 @@
 /* Frames through a real socket: order, short writes, descriptors, the books. */
+#include "daemon/limits.h"
 #include "daemon/outbox.h"
 
 #include <check.h>
@@ -286,6 +287,52 @@ START_TEST(the_first_is_replaced)
 }
 END_TEST
 
+START_TEST(a_parcel_is_used_again_with_its_memory)
+{
+	struct parcel_pool pool;
+	struct parcel *parcel, *again;
+	const uint8_t *head;
+
+	parcel_pool_init(&pool);
+	parcel = parcel_take(&pool);
+	wire_buffer_write(&parcel->head, "first", 5);
+	head = parcel->head.bytes;
+	parcel->ends_request = true;
+	outbox_put(&outbox, parcel);
+	ck_assert_int_eq(outbox_flush(&outbox, ends[0]), 0);
+	ck_assert_uint_eq(pool.count, 1);
+	again = parcel_take(&pool);
+	ck_assert_ptr_eq(again, parcel);
+	ck_assert_ptr_eq(again->head.bytes, head);
+	ck_assert_uint_eq(again->head.count, 0);
+	ck_assert(!again->ends_request);
+	ck_assert_int_eq(again->fd, -1);
+	parcel_free(again);
+	parcel_pool_done(&pool);
+	ck_assert_uint_eq(pool.count, 0);
+}
+END_TEST
+
+START_TEST(spare_parcels_are_few_and_small)
+{
+	static struct parcel *parcels[LIMIT_SPARE_PIECES + 1];
+	static const char large[LIMIT_SPARE_BYTES + 1];
+	struct parcel_pool pool;
+
+	parcel_pool_init(&pool);
+	for (size_t i = 0; i <= LIMIT_SPARE_PIECES; i++)
+		parcels[i] = parcel_take(&pool);
+	for (size_t i = 0; i <= LIMIT_SPARE_PIECES; i++)
+		parcel_free(parcels[i]);
+	ck_assert_uint_eq(pool.count, LIMIT_SPARE_PIECES);
+	parcels[0] = parcel_take(&pool);
+	wire_buffer_write(&parcels[0]->head, large, sizeof(large));
+	parcel_free(parcels[0]);
+	ck_assert_uint_eq(pool.count, LIMIT_SPARE_PIECES - 1);
+	parcel_pool_done(&pool);
+}
+END_TEST
+
 Suite *outbox_suite(void)
 {
 	Suite *suite = suite_create("outbox");
@@ -301,6 +348,8 @@ Suite *outbox_suite(void)
 	tcase_add_test(tcase, small_frames_share_memory);
 	tcase_add_test(tcase, ends_of_requests_stand_alone);
 	tcase_add_test(tcase, the_first_is_replaced);
+	tcase_add_test(tcase, a_parcel_is_used_again_with_its_memory);
+	tcase_add_test(tcase, spare_parcels_are_few_and_small);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

@@ -469,6 +469,287 @@ START_TEST(a_flow_may_go_while_its_requests_run)
 }
 END_TEST
 
+/* ---- gathering ---- */
+
+#define CLIENTS   MAX_ROWS
+#define LAUNCH_US 100
+
+static struct scheduler_flow clients[CLIENTS];
+static uint64_t now_us;
+
+static struct request *arrive(struct scheduler_flow *from, uint32_t id)
+{
+	struct request *request = make(id, 4, 1, 0);
+
+	request->draft.arrival_us = now_us;
+	ck_assert_int_eq(scheduler_add(&scheduler, from, request), 0);
+	return request;
+}
+
+/* Begins a launch, which must be possible now; its ids. */
+static const char *begin(void)
+{
+	ck_assert_uint_le(scheduler_begin_us(&scheduler, now_us), now_us);
+	return take(now_us);
+}
+
+static void end(void)
+{
+	now_us += LAUNCH_US;
+	scheduler_ended(&scheduler, LAUNCH_US, now_us);
+}
+
+/* Clients 0 and 1, of whom it is known that they come back promptly, rode in the last launch. */
+static void two_prompt_ones(void)
+{
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		scheduler_flow_init(&clients[i]);
+	for (unsigned round = 0; round < 2; round++) {
+		arrive(&clients[0], 0);
+		arrive(&clients[1], 1);
+		ck_assert_str_eq(begin(), "0 1");
+		end();
+		now_us += 10;
+	}
+}
+
+/* Each client sends its next request 2 us after the answer to the one before: all of them fill a
+ * launch exactly. They begin one after the other, so that the first rides alone. */
+START_TEST(clients_that_come_back_at_once_share_their_launches)
+{
+	uint64_t back_us[CLIENTS];
+	bool away[CLIENTS];
+	uint64_t began_us = 0;
+	unsigned riding = 0;
+
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		scheduler_flow_init(&clients[i]);
+		back_us[i] = now_us + i;
+		away[i] = true;
+	}
+	for (unsigned launch = 0; launch < 20; now_us++) {
+		for (unsigned i = 0; i < CLIENTS; i++)
+			if (away[i] && back_us[i] <= now_us) {
+				arrive(&clients[i], i);
+				away[i] = false;
+			}
+		if (riding && now_us - began_us >= LAUNCH_US + riding) {
+			scheduler_ended(&scheduler, now_us - began_us, now_us);
+			riding = 0;
+		}
+		if (!riding && scheduler_begin_us(&scheduler, now_us) <= now_us) {
+			struct scheduler_batch batch;
+			struct link *link;
+
+			scheduler_take(&scheduler, now_us, &batch);
+			began_us = now_us;
+			riding = batch.rows;
+			if (++launch > 4)
+				ck_assert_uint_eq(riding, CLIENTS);
+			for (unsigned n = 0; (link = link_pop(&batch.requests)); n++) {
+				struct request *request = LINK_OWNER(link, struct request, queue);
+
+				back_us[request->id] = now_us + LAUNCH_US + riding + 2 * (n + 1);
+				away[request->id] = true;
+				request_free(request);
+			}
+		}
+	}
+}
+END_TEST
+
+START_TEST(a_lone_client_never_waits)
+{
+	now_us = 1000;
+	for (uint32_t i = 0; i < 5; i++) {
+		arrive(&flow, i);
+		ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+		ck_assert_str_ne(take(now_us), "");
+		end();
+		now_us += 1 + i;
+	}
+}
+END_TEST
+
+START_TEST(a_launch_waits_for_those_that_are_due)
+{
+	uint64_t ended_us;
+
+	two_prompt_ones();
+	ended_us = now_us - 10;
+	arrive(&other, 5); /* nobody's turn is lost by it: it rides along */
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), ended_us + LAUNCH_US);
+	arrive(&clients[1], 1);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), ended_us + LAUNCH_US);
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "5 1 0");
+}
+END_TEST
+
+START_TEST(the_wait_ends)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	now_us += LAUNCH_US - 11;
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + 1);
+	now_us++;
+	ck_assert_str_eq(begin(), "0");
+	end();
+	/* Client 1 has been away for longer than a launch: it is due no more. */
+	now_us += 10;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "0");
+	end();
+	arrive(&clients[1], 1);
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "1 0");
+	end();
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "0");
+}
+END_TEST
+
+/* It saves a launch of few rows, and never waits longer than one takes. */
+START_TEST(the_wait_is_as_long_as_the_shortest_launch)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(begin(), "0 1");
+	now_us += 5000000;
+	scheduler_ended(&scheduler, 5000000, now_us);
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + LAUNCH_US);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(begin(), "0 1");
+	now_us += 10;
+	scheduler_ended(&scheduler, 10, now_us);
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + 10);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(begin(), "0 1");
+	scheduler_ended(&scheduler, 0, now_us); /* failed: no time to learn from, or to save */
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+
+	/* Another model: its launches are slow, but that is no reason to wait long. */
+	scheduler_forget_times(&scheduler);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(begin(), "0 1");
+	now_us += 5000000;
+	scheduler_ended(&scheduler, 5000000, now_us);
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + LIMIT_GATHER_US);
+}
+END_TEST
+
+/* Where rows cost what they cost in one launch or in two, waiting for them is lost. */
+START_TEST(nobody_waits_where_nothing_is_saved)
+{
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		scheduler_flow_init(&clients[i]);
+	for (unsigned rows = 1; rows <= CLIENTS; rows++) {
+		for (unsigned i = 0; i < rows; i++)
+			arrive(&clients[i], i);
+		ck_assert_str_ne(begin(), "");
+		now_us += 50 * rows;
+		scheduler_ended(&scheduler, 50 * rows, now_us);
+	}
+	now_us += 1;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "0");
+	now_us += 50;
+	scheduler_ended(&scheduler, 50, now_us);
+	ck_assert_uint_eq(scheduler.gather_until_us, now_us); /* one row again: nothing new */
+
+	/* Launches of 20 us and 10 us a row: 20 are saved, which is known from the second on. */
+	scheduler_forget_times(&scheduler);
+	now_us += 1;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(begin(), "0");
+	now_us += 20 + 10 * 1;
+	scheduler_ended(&scheduler, 20 + 10 * 1, now_us);
+	ck_assert_uint_eq(scheduler.gather_until_us, now_us + 20 + 10 * 1);
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert_str_ne(begin(), "");
+	now_us += 20 + 10 * 2;
+	scheduler_ended(&scheduler, 20 + 10 * 2, now_us);
+	ck_assert_uint_eq(scheduler.gather_until_us, now_us + 20);
+}
+END_TEST
+
+/* As if each time another client were due that does not come. */
+START_TEST(waiting_in_vain_makes_pauses)
+{
+	unsigned waited = 0;
+
+	two_prompt_ones();
+	for (unsigned launch = 0; launch < 1000; launch++) {
+		scheduler.due = 2;
+		arrive(&clients[0], 0);
+		ck_assert_uint_eq(scheduler.due, 1);
+		if (scheduler_begin_us(&scheduler, now_us) > now_us) {
+			waited++;
+			now_us = scheduler_begin_us(&scheduler, now_us);
+		}
+		ck_assert_str_eq(begin(), "0");
+		end();
+		now_us += 10;
+	}
+	/* pauses of 1 + 2 + 4 + … + 64 launches, and then one wait in 65 */
+	ck_assert_uint_ge(waited, 6);
+	ck_assert_uint_le(waited, 7 + 1000 / (LIMIT_GATHER_PAUSE + 1));
+}
+END_TEST
+
+START_TEST(a_full_launch_waits_for_nobody)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	for (uint32_t id = 10; id < 9 + MAX_ROWS; id++)
+		arrive(&other, id);
+	ck_assert_uint_eq(strlen(begin()), strlen("0 10 11 12 13 14 15 16"));
+}
+END_TEST
+
+START_TEST(priority_1_does_not_wait)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	add_to(&other, 5, 4, 1, 1);
+	ck_assert_str_eq(begin(), "5 0");
+}
+END_TEST
+
+START_TEST(a_deadline_does_not_wait)
+{
+	struct request *request = make(6, 4, 1, 0);
+
+	two_prompt_ones();
+	request->draft.deadline_us = now_us + 1000;
+	ck_assert_int_eq(scheduler_add(&scheduler, &other, request), 0);
+	ck_assert_str_eq(begin(), "6");
+	end();
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), UINT64_MAX);
+}
+END_TEST
+
+/* While somebody is due, the time that is told is one at which to look again. */
+START_TEST(nothing_waits_but_somebody_is_due)
+{
+	two_prompt_ones();
+	ck_assert_uint_lt(scheduler_begin_us(&scheduler, now_us), now_us + LAUNCH_US);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	now_us += LAUNCH_US;
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), UINT64_MAX);
+}
+END_TEST
+
 Suite *scheduler_suite(void)
 {
 	Suite *suite = suite_create("scheduler");
@@ -502,6 +783,17 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, priority_goes_before_fairness);
 	tcase_add_test(tcase, nothing_is_paid_for_what_did_not_run);
 	tcase_add_test(tcase, a_flow_may_go_while_its_requests_run);
+	tcase_add_test(tcase, clients_that_come_back_at_once_share_their_launches);
+	tcase_add_test(tcase, a_lone_client_never_waits);
+	tcase_add_test(tcase, a_launch_waits_for_those_that_are_due);
+	tcase_add_test(tcase, the_wait_ends);
+	tcase_add_test(tcase, the_wait_is_as_long_as_the_shortest_launch);
+	tcase_add_test(tcase, nobody_waits_where_nothing_is_saved);
+	tcase_add_test(tcase, waiting_in_vain_makes_pauses);
+	tcase_add_test(tcase, a_full_launch_waits_for_nobody);
+	tcase_add_test(tcase, priority_1_does_not_wait);
+	tcase_add_test(tcase, a_deadline_does_not_wait);
+	tcase_add_test(tcase, nothing_waits_but_somebody_is_due);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

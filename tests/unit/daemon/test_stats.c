@@ -43,7 +43,9 @@ static void setup(void)
 		.generation = 3,
 		.model = "m",
 		.facts = &facts,
-		.connections = 2};
+		.connections = 2,
+		.region_bytes = 11,
+		.device_region_bytes = 13};
 	stats.started_us = 1000000;
 	stats.errors[ERROR_TOO_LARGE] = 4;
 	stats.requests[METHOD_PING] = 6;
@@ -113,6 +115,8 @@ START_TEST(the_map_is_one_value_with_the_counts)
 	ck_assert_uint_eq(number("uptime_us", NULL), 4000000);
 	ck_assert_uint_eq(number("generation", NULL), 3);
 	ck_assert_uint_eq(number("connections", NULL), 2);
+	ck_assert_uint_eq(number("region_bytes", NULL), 11);
+	ck_assert_uint_eq(number("device_region_bytes", NULL), 13);
 	ck_assert_uint_eq(number("errors", "TOO_LARGE"), 4);
 	ck_assert_uint_eq(number("errors", "BAD_FRAME"), 0);
 	ck_assert_uint_eq(number("errors", "INTERNAL"), 0);
