@@ -67,6 +67,7 @@ pid=$(main_pid)
 check systemctl kill --signal=KILL draftd
 check draftctl ping
 check isnt "$(main_pid)" "$pid"
+check is "$(systemctl show --property NRestarts --value draftd)" 1 # by Restart=, not by the client
 mkdir -p /run/systemd/system/draftd.service.d
 printf '[Service]\nWatchdogSec=1\n' >/run/systemd/system/draftd.service.d/watchdog.conf
 check systemctl daemon-reload
