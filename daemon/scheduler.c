@@ -111,6 +111,7 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 	link_append(&lane->requests, &request->queue);
 	scheduler->depth[draft->priority]++;
 	scheduler->rows += draft->rows;
+	scheduler->of_length[draft->steps]++;
 	scheduler->hurried += hurries(draft);
 	flow->waiting++;
 	if (!waits) {
@@ -133,6 +134,7 @@ void scheduler_remove(struct scheduler *scheduler, struct request *request)
 		link_remove(&lane->active);
 	scheduler->depth[draft->priority]--;
 	scheduler->rows -= draft->rows;
+	scheduler->of_length[draft->steps]--;
 	scheduler->hurried -= hurries(draft);
 	draft->flow->waiting--;
 	draft->state = REQUEST_IDLE;
@@ -229,9 +231,11 @@ static void board(
 
 uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us)
 {
-	bool waits = scheduler_depth(scheduler) > 0;
+	uint32_t depth = scheduler_depth(scheduler);
+	bool waits = depth > 0;
 
-	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows))
+	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows ||
+			     scheduler->of_length[scheduler->last_steps] < depth))
 		return now_us;
 	if (scheduler->due && !scheduler->pause && now_us < scheduler->gather_until_us)
 		return scheduler->gather_until_us;

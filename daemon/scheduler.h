@@ -25,8 +25,8 @@
  * LIMIT_GATHER_US) is the most that is waited, and who came back within it was prompt. When
  * somebody was waited for in vain, the next launches do not wait: one of them at first, twice as
  * many each time, LIMIT_GATHER_PAUSE at most, and one less after each time that it was not in vain.
- * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1 or
- * a deadline. */
+ * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1, a
+ * deadline, or a draft length that can't share a launch with those that are due. */
 #ifndef DAEMON_SCHEDULER_H
 #define DAEMON_SCHEDULER_H
 
@@ -81,12 +81,13 @@ struct scheduler {
 		led_by_priority; /* launches in a row that priority 1 led while priority 0 waited */
 	uint64_t next_sequence;
 
-	uint32_t rows;                  /* of all that wait */
-	uint32_t hurried;               /* that wait and have a deadline or priority 1 */
-	uint64_t taken, ended;          /* launches; equal: none is under way */
-	uint32_t due;                   /* back after the launch taken last */
-	uint64_t gather_until_us;       /* who comes back until then is prompt */
-	uint32_t last_rows, last_steps; /* of the launch taken last */
+	uint32_t rows;                           /* of all that wait */
+	uint32_t of_length[LIMIT_STEPS_MAX + 1]; /* requests that wait */
+	uint32_t hurried;                        /* that wait and have a deadline or priority 1 */
+	uint64_t taken, ended;                   /* launches; equal: none is under way */
+	uint32_t due;                            /* back after the launch taken last */
+	uint64_t gather_until_us;                /* who comes back until then is prompt */
+	uint32_t last_rows, last_steps;          /* of the launch taken last */
 	struct scheduler_pace paces[LIMIT_STEPS_MAX + 1]; /* by length */
 	uint32_t pause;                                   /* launches that still do not wait */
 	uint32_t pauses; /* how many did after the last failure, less the successes since */

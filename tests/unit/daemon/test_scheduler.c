@@ -726,6 +726,16 @@ START_TEST(priority_1_does_not_wait)
 }
 END_TEST
 
+START_TEST(another_length_does_not_wait)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	add_to(&other, 5, 7, 1, 0); /* those that are due could not ride with it */
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+}
+END_TEST
+
 START_TEST(a_deadline_does_not_wait)
 {
 	struct request *request = make(6, 4, 1, 0);
@@ -792,6 +802,7 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, waiting_in_vain_makes_pauses);
 	tcase_add_test(tcase, a_full_launch_waits_for_nobody);
 	tcase_add_test(tcase, priority_1_does_not_wait);
+	tcase_add_test(tcase, another_length_does_not_wait);
 	tcase_add_test(tcase, a_deadline_does_not_wait);
 	tcase_add_test(tcase, nothing_waits_but_somebody_is_due);
 	suite_add_tcase(suite, tcase);
