@@ -314,8 +314,13 @@ def bad_handles():
         kill(process)
         good = writer.event.ipc_handle()
         turned = bytes(byte ^ 0xFF for byte in good)
-        for handle in bytes(64), b"\xff" * 64, turned, gone, *(os.urandom(64) for _ in range(20)):
-            expect(draft.BadRequest, d.event_import, handle)
+        handles = {"zeros": bytes(64), "ones": b"\xff" * 64, "every bit turned": turned, "of a process that is gone": gone}
+        handles.update((f"random bytes {i}", os.urandom(64)) for i in range(20))
+        for name, handle in handles.items():
+            try:
+                expect(draft.BadRequest, d.event_import, handle)
+            except AssertionError as error:
+                raise AssertionError(f"the handle {name}: {error}") from None
         expect(draft.NotFound, d.event_import, good, device="GPU-00000000-0000-0000-0000-000000000000")
         expect(draft.InvalidArgument, d.event_import, good[:63])
         same_event = d.event_import(good, device=d.devices[0].uuid)
