@@ -71,6 +71,7 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
 	ck_assert_uint_eq(config.frame_timeout_us, 30000000);
+	ck_assert_uint_eq(config.event_timeout_us, 1000000);
 	ck_assert_uint_eq(config.drain_timeout_us, 10000000);
 	ck_assert_int_eq(config.log_level, LOG_INFO);
 	ck_assert_int_eq(config.cuda.form, MARKOV_CUDA_AUTO);
@@ -192,7 +193,8 @@ static const struct {
 	{"multiplier", " 1", "--multiplier is \" 1\"; it must be a finite decimal number"},
 	{"multiplier", "1 ", "--multiplier is \"1 \"; it must be a finite decimal number"},
 	{"multiplier", "", "--multiplier is \"\"; it must be a finite decimal number"},
-	{"cuda-form", "steps", "--cuda-form is \"steps\"; it must be one of auto, block, step, plain"},
+	{"cuda-form", "steps",
+		"--cuda-form is \"steps\"; it must be one of auto, block, step, plain"},
 	{"cuda-wait", "1", "--cuda-wait is \"1\"; it must be one of spin, sleep"},
 	{"cuda-l2", "on", "--cuda-l2 is \"on\"; it must be one of release, keep"},
 	{"cuda-timeout", "30s", "--cuda-timeout is 30s; it must be 10ms to 29s"},
