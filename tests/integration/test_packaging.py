@@ -160,7 +160,7 @@ def test_manual_of_the_protocol():
     for code, name in re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", protocol, re.M):
         assert re.search(rf"\b{code} {name}\b", text), name
     methods = re.split(r"^### ", protocol.split("\n## Methods\n")[1].split("\n## What")[0], flags=re.M)[1:]
-    assert len(methods) == 12
+    assert len(methods) == 14
     for method in methods:
         name = method.split()[0]
         assert re.search(rf"\b{name}\b", text), name
