@@ -1,5 +1,5 @@
-/* draftctl bench: how fast is draftd? A closed load, its latencies, and a sample checked against
- * the CPU backend. */
+/* draftctl bench: how fast is draftd? A load, its latencies, and a sample checked against the CPU
+ * backend. */
 #include "bench_report.h"
 #include "command.h"
 #include "file.h"
@@ -9,15 +9,20 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DURATION_DEFAULT_S 5
+#define INFLIGHT_CLOSED    8  /* if --concurrency is not given */
+#define INFLIGHT_OPEN      64 /* the same, a connection */
+#define RATE_MAX           1e7
 
 struct bench_options {
 	struct load_options load;
-	const char *json; /* NULL: a table; "-": stdout */
+	const char *mix, *schedule; /* paths, or NULL */
+	const char *json;           /* NULL: a table; "-": stdout */
 	bool verify;
 	const char *model;
 };
@@ -25,16 +30,48 @@ struct bench_options {
 static const char *const base_choices[] = {
 	"inline", "host", "device", NULL}; /* as enum load_base */
 
+static const char *const arrival_choices[] = {
+	"constant", "poisson", NULL}; /* as enum arrival_kind */
+
 static const struct option_spec options[] = {
 	{
 		.name = "concurrency",
 		.letter = 'n',
 		.kind = OPTION_U32,
 		.value = "N",
-		.help = "requests in flight, over all connections",
+		.help = "requests in flight, over all connections; at most so many with --rate or "
+			"--schedule",
 		.offset = offsetof(struct bench_options, load.concurrency),
 		.min = 1,
 		.max = LOAD_INFLIGHT_MAX,
+		.absent = "8, 64 a connection with --rate or --schedule",
+	},
+	{
+		.name = "rate",
+		.kind = OPTION_REAL,
+		.value = "R",
+		.help = "plan so many requests a second, whether or not those before are answered; "
+			"latency counts from the planned time",
+		.offset = offsetof(struct bench_options, load.rate),
+		.real_min = 0.001,
+		.real_max = RATE_MAX,
+		.absent = "the next goes when one is answered",
+	},
+	{
+		.name = "arrival",
+		.kind = OPTION_CHOICE,
+		.value = "HOW",
+		.help = "the gaps of --rate: equal, or random as of many independent clients",
+		.offset = offsetof(struct bench_options, load.arrival),
+		.choices = arrival_choices,
+	},
+	{
+		.name = "schedule",
+		.kind = OPTION_TEXT,
+		.value = "FILE",
+		.help = "the planned times instead of a rate: a line each, seconds from the start, "
+			"in order",
+		.offset = offsetof(struct bench_options, schedule),
 	},
 	{
 		.name = "connections",
@@ -47,12 +84,22 @@ static const struct option_spec options[] = {
 		.max = LOAD_CONNECTIONS_MAX,
 	},
 	{
+		.name = "threads",
+		.letter = 't',
+		.kind = OPTION_U32,
+		.value = "N",
+		.help = "threads that share the connections",
+		.offset = offsetof(struct bench_options, load.threads),
+		.min = 1,
+		.max = LOAD_THREADS_MAX,
+	},
+	{
 		.name = "rows",
 		.letter = 'r',
 		.kind = OPTION_U32,
 		.value = "N",
 		.help = "rows of a request",
-		.offset = offsetof(struct bench_options, load.rows),
+		.offset = offsetof(struct bench_options, load.mix.kinds[0].rows),
 		.min = 1,
 		.max = REQUEST_ROWS_MAX,
 	},
@@ -62,7 +109,7 @@ static const struct option_spec options[] = {
 		.kind = OPTION_U32,
 		.value = "K",
 		.help = "tokens to draft for a row",
-		.offset = offsetof(struct bench_options, load.steps),
+		.offset = offsetof(struct bench_options, load.mix.kinds[0].steps),
 		.min = 1,
 		.max = REQUEST_STEPS_MAX,
 	},
@@ -71,9 +118,18 @@ static const struct option_spec options[] = {
 		.kind = OPTION_REAL,
 		.value = "T",
 		.help = "0 takes the best token, more draws among the good ones",
-		.offset = offsetof(struct bench_options, load.temperature),
+		.offset = offsetof(struct bench_options, load.mix.kinds[0].temperature),
 		.real_min = 0,
 		.real_max = 1e6,
+	},
+	{
+		.name = "mix",
+		.kind = OPTION_TEXT,
+		.value = "FILE",
+		.help = "several kinds of requests, a line each: share=3 rows=8 steps=4 "
+			"temperature=0.7 priority=1 deadline_us=5000; what a line leaves out is as "
+			"without it",
+		.offset = offsetof(struct bench_options, mix),
 	},
 	{
 		.name = "base",
@@ -109,7 +165,7 @@ static const struct option_spec options[] = {
 		.offset = offsetof(struct bench_options, load.duration_s),
 		.real_min = 0.01,
 		.real_max = 604800,
-		.absent = "5, no limit with --requests",
+		.absent = "5, no limit with --requests or --schedule",
 	},
 	{
 		.name = "warmup",
@@ -165,15 +221,17 @@ static const struct option_spec options[] = {
 };
 
 static const struct bench_options defaults = {
-	.load = {.concurrency = 8, .connections = 1, .rows = 1, .steps = 4},
+	.load = {.connections = 1,
+		.threads = 1,
+		.mix = {.kinds = {{.share = 1, .rows = 1, .steps = 4}}, .count = 1}},
 };
 
-static volatile sig_atomic_t interrupted;
+static atomic_bool interrupted;
 
 static void interrupt(int signal_number)
 {
 	(void)signal_number;
-	interrupted = 1;
+	atomic_store(&interrupted, true);
 }
 
 /* The first SIGINT ends the load early, with a report; the second ends the process. */
@@ -213,6 +271,54 @@ static int report(const struct bench_options *wanted, const struct load *load,
 	return r;
 }
 
+/* Options that contradict each other: EXIT_USAGE, or 0. Fills in what they leave open. */
+static int check_options(struct bench_options *wanted)
+{
+	struct load_options *o = &wanted->load;
+	bool open = o->rate > 0 || wanted->schedule != NULL;
+
+	if (o->rate > 0 && wanted->schedule != NULL)
+		return command_misuse("bench: --rate and --schedule both plan the requests: give "
+				      "one of them");
+	if (o->arrival != ARRIVAL_CONSTANT && o->rate == 0)
+		return command_misuse("bench: --arrival needs --rate R");
+	if (o->concurrency == 0)
+		o->concurrency = open                               ? INFLIGHT_OPEN * o->connections
+				 : o->connections > INFLIGHT_CLOSED ? o->connections
+								    : INFLIGHT_CLOSED;
+	if (o->concurrency > LOAD_INFLIGHT_MAX)
+		o->concurrency = LOAD_INFLIGHT_MAX;
+	if (o->concurrency < o->connections)
+		return command_misuse("bench: --concurrency %u is less than --connections %u: some "
+				      "would have nothing to do",
+			o->concurrency, o->connections);
+	if (o->connections < o->threads)
+		return command_misuse("bench: --connections %u is less than --threads %u: some "
+				      "would have nothing to do",
+			o->connections, o->threads);
+	if (wanted->verify != (wanted->model != NULL))
+		return command_misuse("bench: --verify and --model PATH go together");
+	if (o->duration_s == 0 && o->requests == 0 && wanted->schedule == NULL)
+		o->duration_s = DURATION_DEFAULT_S;
+	return 0;
+}
+
+/* Whatever can be wrong with files, before minutes of load. */
+static int read_files(struct bench_options *wanted, struct error_text *error)
+{
+	struct load_options *o = &wanted->load;
+	struct mix_kind defaults_of_kind = o->mix.kinds[0];
+	int r = 0;
+
+	if (wanted->json != NULL && strcmp(wanted->json, "-") != 0)
+		r = file_check(wanted->json, error);
+	if (r == 0 && wanted->mix != NULL)
+		r = mix_read(wanted->mix, &defaults_of_kind, &o->mix, error);
+	if (r == 0 && wanted->schedule != NULL)
+		r = schedule_read(wanted->schedule, &o->schedule, error);
+	return r;
+}
+
 static int run(const struct common *common, const void *values, char **operands)
 {
 	struct bench_options wanted = *(const struct bench_options *)values;
@@ -225,36 +331,29 @@ static int run(const struct common *common, const void *values, char **operands)
 	int r, code = EXIT_FAILURE;
 
 	(void)operands;
-	if (o->concurrency < o->connections)
-		return command_misuse("bench: --concurrency %u is less than --connections %u: some "
-				      "would have nothing to do",
-			o->concurrency, o->connections);
-	if (wanted.verify != (wanted.model != NULL))
-		return command_misuse("bench: --verify and --model PATH go together");
-	if (o->duration_s == 0 && o->requests == 0)
-		o->duration_s = DURATION_DEFAULT_S;
-	/* Not after minutes of load. */
-	if (wanted.json != NULL && strcmp(wanted.json, "-") != 0 &&
-		file_check(wanted.json, &error) < 0)
-		return command_fail("%s", error.text);
+	r = check_options(&wanted);
+	if (r != 0)
+		return r;
 	result = calloc(1, sizeof(*result));
 	if (result == NULL)
 		return command_fail("out of memory");
-	r = load_open(o, common, &load, &error);
+	r = read_files(&wanted, &error);
+	if (r == 0)
+		r = load_open(o, common, &load, &error);
 	if (r == 0 && wanted.verify)
-		r = verify_open(wanted.model, load_model(load), o->rows, o->steps, o->logits,
-			(uint64_t)o->seed, &verify, &error);
+		r = verify_open(wanted.model, load_model(load), o, &verify, &error);
 	if (r < 0)
 		goto out;
 	watch_interrupt();
-	load_run(load, &interrupted, verify != NULL ? verify_observe : NULL, verify, result);
-	if (verify != NULL) {
+	r = load_run(
+		load, &interrupted, verify != NULL ? verify_observe : NULL, verify, result, &error);
+	if (r == 0 && verify != NULL) {
 		r = verify_run(verify, &verdict.checked, &verdict.different, verdict.first,
 			sizeof(verdict.first), &error);
-		if (r < 0)
-			goto out;
-		verdict.verified = true;
+		verdict.verified = r == 0;
 	}
+	if (r < 0)
+		goto out;
 	r = report(&wanted, load, result, &verdict, &error);
 	if (r == 0 && load_error_count(result) == 0 && verdict.different == 0)
 		code = EXIT_SUCCESS;
@@ -268,6 +367,7 @@ out:
 		command_fail("%s", error.text);
 	verify_close(verify);
 	load_close(load);
+	schedule_done(&o->schedule);
 	free(result);
 	return code;
 }
@@ -277,8 +377,11 @@ const struct command command_bench = {
 	.summary = "load draftd and measure throughput and latency",
 	.description =
 		"Keeps so many requests of random data in flight, sending the next when one is "
-		"answered, and reports throughput, percentiles of the latency, and where draftd "
-		"spent the time. Ctrl-C ends it early, with the report. Exits with 1 after "
+		"answered; or, with --rate or --schedule, sends each at its planned time and "
+		"counts "
+		"latency from there, so that a draftd that stalls is seen to. Reports throughput, "
+		"percentiles of the latency, and where the time went. Ctrl-C ends it early, with "
+		"the report. Exits with 1 after "
 		"any error or difference.",
 	.options = options,
 	.defaults = &defaults,

@@ -10,6 +10,7 @@
 #define BLOCKS_MIN        2
 #define BLOCKS_MAX        8
 #define BLOCKS_BYTES      (64u << 20)
+#define WORKER_STREAM     100 /* of the seed; the next workers' follow */
 #define BASE_SCALE        4.0f
 #define FRAME_OTHER_BYTES 1024 /* of a draft request's frame beside its columns and base */
 #define FRAME_ROW_BYTES   40   /* of its columns, for a row, at most */
@@ -76,7 +77,7 @@ static int line_open(const struct load *load, struct line *line, const struct co
 	if (line->lanes == NULL)
 		return error_text_set(error, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < line->lane_count; i++) {
-		if (lane_init(&line->lanes[i], load->options.rows) < 0)
+		if (lane_init(&line->lanes[i], load->rows_max) < 0)
 			return error_text_set(error, ENOMEM, "out of memory");
 		if (!line->owns_logits)
 			continue;
@@ -102,39 +103,99 @@ static int line_open(const struct load *load, struct line *line, const struct co
 
 static int draw_blocks(struct load *load, struct error_text *error)
 {
+	struct random random = random_start((uint64_t)load->options.seed, 1);
+	const struct mix *mix = &load->options.mix;
 	uint64_t fit = BLOCKS_BYTES / load->block_bytes;
 
 	load->block_count = fit < BLOCKS_MIN   ? BLOCKS_MIN
 			    : fit > BLOCKS_MAX ? BLOCKS_MAX
 					       : (unsigned)fit;
 	load->blocks = malloc(load->block_bytes * load->block_count);
-	load->temperatures = malloc(load->options.rows * sizeof(*load->temperatures));
+	load->temperatures = malloc(mix->count * load->rows_max * sizeof(*load->temperatures));
 	if (load->blocks == NULL || load->temperatures == NULL)
 		return error_text_set(error, ENOMEM, "no memory for %u buffers of %s",
 			load->block_count, text_bytes(load->block_bytes).at);
 	random_bf16_normal(
-		&load->random, BASE_SCALE, load->blocks, load->block_bytes / 2 * load->block_count);
-	for (uint32_t r = 0; r < load->options.rows; r++)
-		load->temperatures[r] = (float)load->options.temperature;
+		&random, BASE_SCALE, load->blocks, load->block_bytes / 2 * load->block_count);
+	for (unsigned k = 0; k < mix->count; k++)
+		for (uint32_t r = 0; r < load->rows_max; r++)
+			load->temperatures[k * load->rows_max + r] =
+				(float)mix->kinds[k].temperature;
+	return 0;
+}
+
+static int check_kind(const struct load *load, const struct mix_kind *kind,
+	const struct draft_model *model, struct error_text *error)
+{
+	uint64_t bytes = (uint64_t)kind->rows * kind->steps * model->vocab * 2;
+	uint64_t frame = bytes + FRAME_OTHER_BYTES + (uint64_t)kind->rows * FRAME_ROW_BYTES;
+	int r;
+
+	r = command_check_shape(model, kind->rows, kind->steps, error);
+	if (r < 0)
+		return r;
+	if (load->options.base == LOAD_BASE_INLINE && frame > model->max_frame_bytes)
+		return error_text_set(error, EINVAL,
+			"the base logits of a request are %s, a frame is at most %s: "
+			"--base host or device, or fewer --rows",
+			text_bytes(bytes).at, text_bytes(model->max_frame_bytes).at);
 	return 0;
 }
 
 static int check_limits(
 	const struct load *load, const struct draft_model *model, struct error_text *error)
 {
-	const struct load_options *o = &load->options;
-	uint64_t frame =
-		load->block_bytes + FRAME_OTHER_BYTES + (uint64_t)o->rows * FRAME_ROW_BYTES;
-	int r;
+	const struct mix *mix = &load->options.mix;
+	struct error_text why;
 
-	r = command_check_shape(model, o->rows, o->steps, error);
-	if (r < 0)
-		return r;
-	if (o->base == LOAD_BASE_INLINE && frame > model->max_frame_bytes)
-		return error_text_set(error, EINVAL,
-			"the base logits of a request are %s, a frame is at most %s: "
-			"--base host or device, or fewer --rows",
-			text_bytes(load->block_bytes).at, text_bytes(model->max_frame_bytes).at);
+	for (unsigned k = 0; k < mix->count; k++) {
+		int r = check_kind(load, &mix->kinds[k], model, &why);
+
+		if (r < 0 && mix->kinds[k].line > 0)
+			return error_text_set(
+				error, -r, "line %u of --mix: %s", mix->kinds[k].line, why.text);
+		if (r < 0)
+			return error_text_set(error, -r, "%s", why.text);
+	}
+	return 0;
+}
+
+/* The i-th part of `count` equal ones of a whole, where the first ones take what is left over. */
+static uint32_t part(uint32_t whole, uint32_t count, uint32_t i)
+{
+	return whole / count + (i < whole % count ? 1 : 0);
+}
+
+static void share_out(struct load *load)
+{
+	uint32_t threads = load->options.threads, first = 0;
+
+	for (uint32_t i = 0; i < threads; i++) {
+		struct worker *worker = &load->workers[i];
+
+		worker->load = load;
+		worker->index = i;
+		worker->result = &load->results[i];
+		worker->lines = &load->lines[first];
+		worker->polls = &load->polls[first];
+		worker->line_count = part(load->options.connections, threads, i);
+		worker->random = random_start((uint64_t)load->options.seed, WORKER_STREAM + i);
+		first += worker->line_count;
+	}
+}
+
+static int allocate(struct load *load, struct error_text *error)
+{
+	uint32_t connections = load->options.connections, threads = load->options.threads;
+
+	load->lines = calloc(connections, sizeof(*load->lines));
+	load->polls = calloc(connections, sizeof(*load->polls));
+	load->workers = calloc(threads, sizeof(*load->workers));
+	load->results = calloc(threads, sizeof(*load->results));
+	if (load->lines == NULL || load->polls == NULL || load->workers == NULL ||
+		load->results == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	share_out(load);
 	return 0;
 }
 
@@ -150,26 +211,22 @@ int load_open(const struct load_options *options, const struct common *common, s
 	if (load == NULL)
 		return error_text_set(error, ENOMEM, "out of memory");
 	load->options = *options;
-	load->random = random_start((uint64_t)options->seed, 1);
 	load->timeout_ns = (int64_t)(common->timeout_s * 1e9);
-	load->lines = calloc(connections, sizeof(*load->lines));
-	load->polls = calloc(connections, sizeof(*load->polls));
-	if (load->lines == NULL || load->polls == NULL) {
-		r = error_text_set(error, ENOMEM, "out of memory");
+	load->rows_max = mix_rows_max(&options->mix);
+	r = allocate(load, error);
+	if (r < 0)
 		goto out;
-	}
 	/* The first connection tells the vocabulary, and with it how large everything is. */
 	r = command_connect_spinning(common, options->spin_us, &load->lines[0].draft, error);
 	if (r < 0)
 		goto out;
 	model = draft_model(load->lines[0].draft);
-	load->block_bytes = (uint64_t)options->rows * options->steps * model->vocab * 2;
+	load->block_bytes = mix_cells_max(&options->mix) * model->vocab * 2;
 	r = check_limits(load, model, error);
 	if (r == 0)
 		r = draw_blocks(load, error);
 	for (uint32_t i = 0; r == 0 && i < connections; i++) {
-		load->lines[i].lane_count = options->concurrency / connections +
-					    (i < options->concurrency % connections ? 1 : 0);
+		load->lines[i].lane_count = part(options->concurrency, connections, i);
 		r = line_open(load, &load->lines[i], common, error);
 	}
 out:
@@ -188,9 +245,21 @@ void load_close(struct load *load)
 		line_done(&load->lines[i]);
 	free(load->lines);
 	free(load->polls);
+	free(load->workers);
+	free(load->results);
 	free(load->blocks);
 	free(load->temperatures);
 	free(load);
+}
+
+void load_set_rate(struct load *load, double rate)
+{
+	load->options.rate = rate;
+}
+
+bool load_is_open(const struct load_options *options)
+{
+	return options->rate > 0 || options->schedule.count > 0;
 }
 
 const struct draft_model *load_model(const struct load *load)

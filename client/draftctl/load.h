@@ -1,22 +1,29 @@
-/* A closed load on draftd: so many requests in flight, over so many connections, of random data.
+/* A load on draftd, of random data over so many connections. Closed: so many requests are in
+ * flight, and the next is sent when one is answered. Open: requests are planned for times that do
+ * not depend on the answers, and latency counts from the planned time.
  *
- * One thread, one poll loop. The load owns its connections, regions and buffers, from load_open()
- * to load_close(); its result is plain numbers, which another load's could be merged into. */
+ * Connections are spread over threads with a poll loop each; the caller's is one of them. The load
+ * owns connections, regions and buffers, from load_open() to load_close(); its result is plain
+ * numbers, merged from those of the threads. */
 #ifndef DRAFTCTL_LOAD_H
 #define DRAFTCTL_LOAD_H
 
+#include "arrival.h"
 #include "client/draft.h"
 #include "command.h"
 #include "histogram.h"
 #include "kernels/error_text.h"
+#include "mix.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define LOAD_ERROR_KINDS     24
 #define LOAD_CONNECTIONS_MAX 4096
 #define LOAD_INFLIGHT_MAX    65536
+#define LOAD_THREADS_MAX     256
+#define LOAD_LATE_NS         1000000 /* a request sent so long after its planned time was late */
 
 enum load_base {
 	LOAD_BASE_INLINE,
@@ -25,10 +32,13 @@ enum load_base {
 };
 
 struct load_options {
-	uint32_t concurrency; /* requests in flight, over all connections */
-	uint32_t connections; /* at most as many as requests in flight */
-	uint32_t rows, steps;
-	double temperature;
+	uint32_t concurrency;     /* requests in flight at most, over all connections */
+	uint32_t connections;     /* at most as many as requests in flight */
+	uint32_t threads;         /* at most as many as connections */
+	double rate;              /* requests planned a second; 0: a closed load, or a schedule */
+	unsigned arrival;         /* enum arrival_kind */
+	struct schedule schedule; /* its reader's; no times: none */
+	struct mix mix;
 	unsigned base;     /* enum load_base */
 	bool logits;       /* ask for draft logits too */
 	int64_t requests;  /* measured ones to send; 0: no limit */
@@ -60,15 +70,22 @@ struct load_error {
 struct load_result {
 	uint64_t requests, rows, tokens; /* that were answered with tokens */
 	uint64_t nan_rows;
-	double seconds;          /* from the first measured request to the last reply */
-	struct histogram total;  /* from before the submit to the reply in hand */
+	double seconds;          /* from the begin of measuring to the last reply */
+	struct histogram total;  /* from the planned time to the reply in hand */
+	struct histogram waited; /* of it, until it was sent: nothing in a closed load */
 	struct histogram served; /* draftd's own total */
 	struct histogram queue;  /* of it, waiting */
 	struct histogram device; /* of it, computing */
-	struct histogram wire;   /* total less draftd's: sockets, and both sides' waking up */
-	struct histogram around; /* total less device: all that is not computing */
+	struct histogram
+		wire; /* sent to reply, less draftd's: sockets, and both sides' waking up */
+	struct histogram around; /* sent to reply, less device: all that is not computing */
+	struct histogram kinds[MIX_KINDS_MAX]; /* `total`, of each kind */
+	uint64_t late;                         /* sent LATE_NS or more after the planned time */
+	uint64_t unsent;                       /* planned, but not sent when the time was over */
 	struct load_error errors[LOAD_ERROR_KINDS];
 	unsigned error_kinds;
+	uint64_t missed; /* of the errors: deadlines of kinds that have one, as asked for */
+	double user_s, system_s, wall_s; /* processor time of this process, warm-up included */
 	bool interrupted;
 };
 
@@ -81,17 +98,23 @@ void load_close(struct load *load); /* NULL is fine */
 
 const struct draft_model *load_model(const struct load *load);
 
-/* Is told every successful exchange, while its buffers hold. */
+/* Another rate for the next run. */
+void load_set_rate(struct load *load, double rate);
+
+/* Is told every successful exchange, by any thread, while its buffers hold. */
 typedef void load_observer(void *user, const struct load_exchange *exchange);
 
 /* Runs until the requests are answered, the time is over, or `*stop` is set (by a signal handler);
  * then waits for what is in flight. Draws a progress line on stderr if that is a terminal. Errors
  * are counted in `ret`; a connection that breaks is not opened again, and the load ends when none
- * is left. */
-void load_run(struct load *load, const volatile sig_atomic_t *stop, load_observer *observe,
-	void *user, struct load_result *ret);
+ * is left. Returns 0, or -errno with `error` when threads could not be started. */
+int load_run(struct load *load, const atomic_bool *stop, load_observer *observe, void *user,
+	struct load_result *ret, struct error_text *error);
 
-/* How many error replies and failures of connections there were. */
+/* Whether requests are planned, and not sent when others are answered. */
+bool load_is_open(const struct load_options *options);
+
+/* How many error replies and failures of connections there were that nobody asked for. */
 uint64_t load_error_count(const struct load_result *result);
 
 #endif

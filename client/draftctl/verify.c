@@ -6,16 +6,19 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES_MAX 16
+#define SAMPLES_MAX   16
+#define SAMPLE_STREAM 3 /* of the seed */
 #define SAMPLE_BYTES_MAX                                                                           \
 	(256u << 20) /* kept draft logits, of all samples together; one is always kept */
 
 /* An exchange, copied but for its base logits. */
 struct sample {
+	uint32_t rows, steps;
 	const uint16_t *base;
 	uint32_t *anchors;
 	int64_t *positions, *seeds;
@@ -27,8 +30,9 @@ struct sample {
 
 struct verify {
 	struct markov_head *head;
-	uint32_t rows, steps, vocab;
-	uint64_t logits_bytes;
+	uint32_t rows, steps, vocab; /* the most of an exchange */
+	uint64_t logits_bytes;       /* the same */
+	pthread_mutex_t mutex;       /* over what follows, while a load runs */
 	struct sample samples[SAMPLES_MAX];
 	unsigned sample_max;
 	uint64_t seen;
@@ -74,8 +78,8 @@ static int allocate_samples(struct verify *verify, bool logits, struct error_tex
 	return 0;
 }
 
-int verify_open(const char *model_path, const struct draft_model *served, uint32_t rows,
-	uint32_t steps, bool logits, uint64_t seed, struct verify **ret, struct error_text *error)
+int verify_open(const char *model_path, const struct draft_model *served,
+	const struct load_options *load, struct verify **ret, struct error_text *error)
 {
 	/* What draftd was told of multiplier and cap wins over the file, as it does there. */
 	struct checkpoint_options overrides = {
@@ -86,8 +90,8 @@ int verify_open(const char *model_path, const struct draft_model *served, uint32
 	};
 	struct markov_options options = {
 		.backend = MARKOV_CPU,
-		.max_rows = rows,
-		.max_steps = steps,
+		.max_rows = mix_rows_max(&load->mix),
+		.max_steps = mix_steps_max(&load->mix),
 	};
 	struct checkpoint model = {0};
 	struct verify *verify;
@@ -96,6 +100,7 @@ int verify_open(const char *model_path, const struct draft_model *served, uint32
 	verify = calloc(1, sizeof(*verify));
 	if (verify == NULL)
 		return error_text_set(error, ENOMEM, "out of memory");
+	pthread_mutex_init(&verify->mutex, NULL);
 	r = checkpoint_open(model_path, &overrides, &model, error);
 	if (r < 0)
 		goto out;
@@ -108,12 +113,12 @@ int verify_open(const char *model_path, const struct draft_model *served, uint32
 	r = markov_open(&options, &model, NULL, NULL, &verify->head, error);
 	if (r < 0)
 		goto out;
-	verify->rows = rows;
-	verify->steps = steps;
+	verify->rows = options.max_rows;
+	verify->steps = options.max_steps;
 	verify->vocab = model.vocab;
-	verify->logits_bytes = (uint64_t)rows * steps * model.vocab * 2;
-	verify->random = random_start(seed, 3);
-	r = allocate_samples(verify, logits, error);
+	verify->logits_bytes = mix_cells_max(&load->mix) * model.vocab * 2;
+	verify->random = random_start((uint64_t)load->seed, SAMPLE_STREAM);
+	r = allocate_samples(verify, load->logits, error);
 out:
 	checkpoint_close(&model);
 	if (r < 0)
@@ -139,31 +144,41 @@ void verify_close(struct verify *verify)
 		free(sample->logits);
 	}
 	markov_close(verify->head);
+	pthread_mutex_destroy(&verify->mutex);
 	free(verify);
 }
 
-void verify_observe(void *user, const struct load_exchange *exchange)
+static void keep(
+	const struct verify *verify, struct sample *sample, const struct load_exchange *exchange)
 {
-	struct verify *verify = user;
-	size_t rows = exchange->rows;
-	uint64_t place = verify->seen++;
-	struct sample *sample;
+	size_t rows = exchange->rows, cells = rows * exchange->steps;
 
-	/* Reservoir sampling: the n-th exchange takes a place with probability places / n. */
-	if (place >= verify->sample_max)
-		place = random_next(&verify->random) % verify->seen;
-	if (place >= verify->sample_max)
-		return;
-	sample = &verify->samples[place];
+	sample->rows = exchange->rows;
+	sample->steps = exchange->steps;
 	sample->base = exchange->base;
 	memcpy(sample->anchors, exchange->anchors, rows * sizeof(*sample->anchors));
 	memcpy(sample->positions, exchange->positions, rows * sizeof(*sample->positions));
 	memcpy(sample->seeds, exchange->seeds, rows * sizeof(*sample->seeds));
 	memcpy(sample->temperatures, exchange->temperatures, rows * sizeof(*sample->temperatures));
-	memcpy(sample->tokens, exchange->tokens, rows * exchange->steps * sizeof(*sample->tokens));
+	memcpy(sample->tokens, exchange->tokens, cells * sizeof(*sample->tokens));
 	memcpy(sample->flags, exchange->flags, rows);
 	if (sample->logits != NULL)
-		memcpy(sample->logits, exchange->logits, verify->logits_bytes);
+		memcpy(sample->logits, exchange->logits, cells * verify->vocab * 2);
+}
+
+void verify_observe(void *user, const struct load_exchange *exchange)
+{
+	struct verify *verify = user;
+	uint64_t place;
+
+	pthread_mutex_lock(&verify->mutex);
+	place = verify->seen++;
+	/* Reservoir sampling: the n-th exchange takes a place with probability places / n. */
+	if (place >= verify->sample_max)
+		place = random_next(&verify->random) % verify->seen;
+	if (place < verify->sample_max)
+		keep(verify, &verify->samples[place], exchange);
+	pthread_mutex_unlock(&verify->mutex);
 }
 
 /* The batch's outputs and the columns that an exchange does not have. */
@@ -207,7 +222,6 @@ static int scratch_init(
 	for (size_t r = 0; r < rows; r++) {
 		scratch->slots[r] = (int64_t)r;
 		scratch->strides[r] = (uint64_t)verify->vocab * 2;
-		scratch->logits[r] = scratch->computed + r * verify->steps * verify->vocab;
 	}
 	return 0;
 }
@@ -216,8 +230,8 @@ static int compute(struct verify *verify, const struct sample *sample, struct sc
 	struct error_text *error)
 {
 	struct markov_batch batch = {
-		.rows = verify->rows,
-		.steps = verify->steps,
+		.rows = sample->rows,
+		.steps = sample->steps,
 		.anchors = sample->anchors,
 		.positions = sample->positions,
 		.seeds = sample->seeds,
@@ -232,8 +246,12 @@ static int compute(struct verify *verify, const struct sample *sample, struct sc
 	};
 	int r;
 
-	for (size_t row = 0; row < verify->rows; row++)
-		scratch->base[row] = sample->base + row * verify->steps * verify->vocab;
+	for (size_t row = 0; row < sample->rows; row++) {
+		size_t at = row * sample->steps * verify->vocab;
+
+		scratch->base[row] = sample->base + at;
+		scratch->logits[row] = scratch->computed + at;
+	}
 	r = markov_launch(verify->head, &batch, error);
 	if (r == 0)
 		r = markov_wait(verify->head, error);
@@ -244,10 +262,10 @@ static int compute(struct verify *verify, const struct sample *sample, struct sc
 static bool differs(const struct verify *verify, const struct sample *sample,
 	const struct scratch *scratch, char *text, size_t text_bytes)
 {
-	size_t cells = (size_t)verify->rows * verify->steps;
+	size_t cells = (size_t)sample->rows * sample->steps;
 
 	for (size_t i = 0; i < cells; i++) {
-		size_t row = i / verify->steps, step = i % verify->steps;
+		size_t row = i / sample->steps, step = i % sample->steps;
 
 		if (sample->tokens[i] != scratch->tokens[i]) {
 			snprintf(text, text_bytes,
@@ -268,7 +286,7 @@ static bool differs(const struct verify *verify, const struct sample *sample,
 			return true;
 		}
 	}
-	for (size_t row = 0; row < verify->rows; row++) {
+	for (size_t row = 0; row < sample->rows; row++) {
 		if (sample->flags[row] == scratch->flags[row])
 			continue;
 		snprintf(text, text_bytes, "row %zu: flags 0x%02x, the CPU backend has 0x%02x", row,

@@ -2,8 +2,8 @@
  * logits, bit for bit.
  *
  * The sample is drawn while a load runs (each exchange is as likely to be in it as any other) and
- * computed afterwards, so that the load is not slowed. One thread; the exchanges' base logits must
- * still be there. */
+ * computed afterwards, so that the load is not slowed. Exchanges may come from several threads; the
+ * rest is one thread's. The exchanges' base logits must still be there. */
 #ifndef DRAFTCTL_VERIFY_H
 #define DRAFTCTL_VERIFY_H
 
@@ -12,10 +12,10 @@
 
 struct verify;
 
-/* Opens the model's file, which must be what draftd serves; `logits` says that exchanges have them.
+/* Opens the model's file, which must be what draftd serves, for the exchanges of such a load.
  * Returns 0, or -errno with `error`. */
-int verify_open(const char *model_path, const struct draft_model *served, uint32_t rows,
-	uint32_t steps, bool logits, uint64_t seed, struct verify **ret, struct error_text *error);
+int verify_open(const char *model_path, const struct draft_model *served,
+	const struct load_options *load, struct verify **ret, struct error_text *error);
 void verify_close(struct verify *verify); /* NULL is fine */
 
 /* A load_observer; `user` is the struct verify. */

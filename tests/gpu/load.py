@@ -66,7 +66,7 @@ class Client(threading.Thread):
                 report = json.loads(done.stdout)
                 self.rows += report["totals"]["rows"]
                 self.tokens += report["totals"]["tokens"]
-                self.checked += report["verified"]["checked"] * report["load"]["rows"]
+                self.checked += report["verified"]["checked"] * report["mix"][0]["rows"]
                 self.different += report["verified"]["different"]
             except (ValueError, KeyError):
                 self.problems.append(f"no report: {done.stderr[-300:]}")

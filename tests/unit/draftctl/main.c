@@ -4,12 +4,14 @@
 
 int main(void)
 {
-	SRunner *runner = srunner_create(base_file_suite());
+	SRunner *runner = srunner_create(arrival_suite());
 	int failed;
 
+	srunner_add_suite(runner, base_file_suite());
 	srunner_add_suite(runner, case_file_suite());
 	srunner_add_suite(runner, file_suite());
 	srunner_add_suite(runner, histogram_suite());
+	srunner_add_suite(runner, mix_suite());
 	srunner_add_suite(runner, number_suite());
 	srunner_add_suite(runner, options_suite());
 	srunner_add_suite(runner, random_suite());

@@ -4,10 +4,12 @@
 
 #include <check.h>
 
+Suite *arrival_suite(void);
 Suite *base_file_suite(void);
 Suite *case_file_suite(void);
 Suite *file_suite(void);
 Suite *histogram_suite(void);
+Suite *mix_suite(void);
 Suite *number_suite(void);
 Suite *options_suite(void);
 Suite *random_suite(void);
