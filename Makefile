@@ -325,7 +325,7 @@ COMPLETIONDIR := $(PREFIX)/share/bash-completion/completions
 UNITS := draftd.service draftd.socket draftd@.service draftd@.socket draftd-metrics.service draftd-metrics.timer
 # What the README leads to, at the same relative places.
 DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMANCE.md kernels/markov.h client/draft.h \
-        client/examples/draft.c client/examples/draft_torch.py client/python/README.md tests/integration/wire_codec.py
+        client/draftctl/BENCH.md client/examples/draft.c client/examples/draft_torch.py client/python/README.md tests/integration/wire_codec.py
 FILL = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@BINDIR@|$(BINDIR)|; s|@CONFDIR@|$(CONFDIR)|; \
        s|@DOCDIR@|$(DOCDIR)|'
 ALONE   := s|@OF_GPU@||; s|@SOCKET_UNIT@|draftd.socket|; s|@SOCKET@|/run/draftd/draftd.sock|; s|@DEVICES@||

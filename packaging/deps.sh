@@ -42,6 +42,7 @@ need python3-pytest module pytest
 need python3-numpy module numpy
 need systemd command -v systemd-socket-activate
 need mandoc command -v mandoc
+need gnuplot-nox command -v gnuplot
 need python3-yaml module yaml
 need valgrind command -v valgrind
 need clang command -v clang

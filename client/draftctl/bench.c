@@ -1,9 +1,12 @@
 /* draftctl bench: how fast is draftd? A load, its latencies, and a sample checked against the CPU
  * backend. */
+#include "bench_options.h"
 #include "bench_report.h"
 #include "command.h"
 #include "file.h"
 #include "load.h"
+#include "plot.h"
+#include "spectrum.h"
 #include "verify.h"
 
 #include <errno.h>
@@ -13,218 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DURATION_DEFAULT_S 5
-#define INFLIGHT_CLOSED    8  /* if --concurrency is not given */
-#define INFLIGHT_OPEN      64 /* the same, a connection */
-#define RATE_MAX           1e7
-
-struct bench_options {
-	struct load_options load;
-	const char *mix, *schedule; /* paths, or NULL */
-	const char *json;           /* NULL: a table; "-": stdout */
-	bool verify;
-	const char *model;
-};
-
-static const char *const base_choices[] = {
-	"inline", "host", "device", NULL}; /* as enum load_base */
-
-static const char *const arrival_choices[] = {
-	"constant", "poisson", NULL}; /* as enum arrival_kind */
-
-static const struct option_spec options[] = {
-	{
-		.name = "concurrency",
-		.letter = 'n',
-		.kind = OPTION_U32,
-		.value = "N",
-		.help = "requests in flight, over all connections; at most so many with --rate or "
-			"--schedule",
-		.offset = offsetof(struct bench_options, load.concurrency),
-		.min = 1,
-		.max = LOAD_INFLIGHT_MAX,
-		.absent = "8, 64 a connection with --rate or --schedule",
-	},
-	{
-		.name = "rate",
-		.kind = OPTION_REAL,
-		.value = "R",
-		.help = "plan so many requests a second, whether or not those before are answered; "
-			"latency counts from the planned time",
-		.offset = offsetof(struct bench_options, load.rate),
-		.real_min = 0.001,
-		.real_max = RATE_MAX,
-		.absent = "the next goes when one is answered",
-	},
-	{
-		.name = "arrival",
-		.kind = OPTION_CHOICE,
-		.value = "HOW",
-		.help = "the gaps of --rate: equal, or random as of many independent clients",
-		.offset = offsetof(struct bench_options, load.arrival),
-		.choices = arrival_choices,
-	},
-	{
-		.name = "schedule",
-		.kind = OPTION_TEXT,
-		.value = "FILE",
-		.help = "the planned times instead of a rate: a line each, seconds from the start, "
-			"in order",
-		.offset = offsetof(struct bench_options, schedule),
-	},
-	{
-		.name = "connections",
-		.letter = 'c',
-		.kind = OPTION_U32,
-		.value = "C",
-		.help = "connections that share them",
-		.offset = offsetof(struct bench_options, load.connections),
-		.min = 1,
-		.max = LOAD_CONNECTIONS_MAX,
-	},
-	{
-		.name = "threads",
-		.letter = 't',
-		.kind = OPTION_U32,
-		.value = "N",
-		.help = "threads that share the connections",
-		.offset = offsetof(struct bench_options, load.threads),
-		.min = 1,
-		.max = LOAD_THREADS_MAX,
-	},
-	{
-		.name = "rows",
-		.letter = 'r',
-		.kind = OPTION_U32,
-		.value = "N",
-		.help = "rows of a request",
-		.offset = offsetof(struct bench_options, load.mix.kinds[0].rows),
-		.min = 1,
-		.max = REQUEST_ROWS_MAX,
-	},
-	{
-		.name = "steps",
-		.letter = 'k',
-		.kind = OPTION_U32,
-		.value = "K",
-		.help = "tokens to draft for a row",
-		.offset = offsetof(struct bench_options, load.mix.kinds[0].steps),
-		.min = 1,
-		.max = REQUEST_STEPS_MAX,
-	},
-	{
-		.name = "temperature",
-		.kind = OPTION_REAL,
-		.value = "T",
-		.help = "0 takes the best token, more draws among the good ones",
-		.offset = offsetof(struct bench_options, load.mix.kinds[0].temperature),
-		.real_min = 0,
-		.real_max = 1e6,
-	},
-	{
-		.name = "mix",
-		.kind = OPTION_TEXT,
-		.value = "FILE",
-		.help = "several kinds of requests, a line each: share=3 rows=8 steps=4 "
-			"temperature=0.7 priority=1 deadline_us=5000; what a line leaves out is as "
-			"without it",
-		.offset = offsetof(struct bench_options, mix),
-	},
-	{
-		.name = "base",
-		.kind = OPTION_CHOICE,
-		.value = "WHERE",
-		.help = "where the logits travel: in the frames, in shared memory, or in shared "
-			"memory of draftd's GPU",
-		.offset = offsetof(struct bench_options, load.base),
-		.choices = base_choices,
-	},
-	{
-		.name = "logits",
-		.kind = OPTION_FLAG,
-		.help = "ask for draft logits, too",
-		.offset = offsetof(struct bench_options, load.logits),
-	},
-	{
-		.name = "requests",
-		.kind = OPTION_I64,
-		.value = "N",
-		.help = "send so many",
-		.offset = offsetof(struct bench_options, load.requests),
-		.min = 1,
-		.max = INT64_C(1000000000000),
-		.absent = "as many as fit the time",
-	},
-	{
-		.name = "duration",
-		.letter = 'd',
-		.kind = OPTION_REAL,
-		.value = "SECONDS",
-		.help = "send for so long",
-		.offset = offsetof(struct bench_options, load.duration_s),
-		.real_min = 0.01,
-		.real_max = 604800,
-		.absent = "5, no limit with --requests or --schedule",
-	},
-	{
-		.name = "warmup",
-		.letter = 'w',
-		.kind = OPTION_REAL,
-		.value = "SECONDS",
-		.help = "send for so long before measuring",
-		.offset = offsetof(struct bench_options, load.warmup_s),
-		.real_min = 0,
-		.real_max = 3600,
-	},
-	{
-		.name = "spin",
-		.kind = OPTION_I64,
-		.value = "US",
-		.help = "look for replies for so long before sleeping, which takes a core",
-		.offset = offsetof(struct bench_options, load.spin_us),
-		.min = 0,
-		.max = 1000000,
-	},
-	{
-		.name = "seed",
-		.kind = OPTION_I64,
-		.value = "S",
-		.help = "for the random data",
-		.offset = offsetof(struct bench_options, load.seed),
-		.min = INT64_MIN,
-		.max = INT64_MAX,
-	},
-	{
-		.name = "json",
-		.kind = OPTION_TEXT,
-		.value = "FILE",
-		.help = "write the report as JSON to FILE, too; \"-\": only that, on stdout",
-		.offset = offsetof(struct bench_options, json),
-	},
-	{
-		.name = "verify",
-		.kind = OPTION_FLAG,
-		.help = "compute a sample of the replies again on this CPU and compare every bit; "
-			"needs "
-			"--model",
-		.offset = offsetof(struct bench_options, verify),
-	},
-	{
-		.name = "model",
-		.kind = OPTION_TEXT,
-		.value = "PATH",
-		.help = "the model that draftd serves, for --verify",
-		.offset = offsetof(struct bench_options, model),
-	},
-	{0},
-};
-
-static const struct bench_options defaults = {
-	.load = {.connections = 1,
-		.threads = 1,
-		.mix = {.kinds = {{.share = 1, .rows = 1, .steps = 4}}, .count = 1}},
-};
 
 static atomic_bool interrupted;
 
@@ -243,22 +34,13 @@ static void watch_interrupt(void)
 	sigaction(SIGINT, &action, NULL);
 }
 
-static int report(const struct bench_options *wanted, const struct load *load,
-	const struct load_result *result, const struct bench_verdict *verdict,
-	struct error_text *error)
+static int write_json(const char *path, const struct bench_report *report, struct error_text *error)
 {
-	const struct load_options *o = &wanted->load;
-	bool only_json = wanted->json != NULL && strcmp(wanted->json, "-") == 0;
-	json_t *root;
+	json_t *root = bench_report_json(report);
 	char *text;
-	int r = 0;
+	int r;
 
-	if (!only_json)
-		bench_report_print(o, load_model(load), result, verdict);
-	if (wanted->json == NULL)
-		return 0;
-	root = bench_report_json(o, load_model(load), result, verdict);
-	if (only_json)
+	if (strcmp(path, "-") == 0)
 		return command_print_json(root) == EXIT_SUCCESS
 			       ? 0
 			       : error_text_set(error, EINVAL, "no report");
@@ -266,109 +48,195 @@ static int report(const struct bench_options *wanted, const struct load *load,
 	json_decref(root);
 	if (text == NULL)
 		return error_text_set(error, ENOMEM, "out of memory");
-	r = file_replace(wanted->json, text, strlen(text), error);
+	r = file_replace(path, text, strlen(text), error);
 	free(text);
 	return r;
 }
 
-/* Options that contradict each other: EXIT_USAGE, or 0. Fills in what they leave open. */
-static int check_options(struct bench_options *wanted)
+static int write_spectrum(const struct bench_options *wanted, const struct bench_report *report,
+	struct error_text *error)
 {
-	struct load_options *o = &wanted->load;
-	bool open = o->rate > 0 || wanted->schedule != NULL;
-
-	if (o->rate > 0 && wanted->schedule != NULL)
-		return command_misuse("bench: --rate and --schedule both plan the requests: give "
-				      "one of them");
-	if (o->arrival != ARRIVAL_CONSTANT && o->rate == 0)
-		return command_misuse("bench: --arrival needs --rate R");
-	if (o->concurrency == 0)
-		o->concurrency = open                               ? INFLIGHT_OPEN * o->connections
-				 : o->connections > INFLIGHT_CLOSED ? o->connections
-								    : INFLIGHT_CLOSED;
-	if (o->concurrency > LOAD_INFLIGHT_MAX)
-		o->concurrency = LOAD_INFLIGHT_MAX;
-	if (o->concurrency < o->connections)
-		return command_misuse("bench: --concurrency %u is less than --connections %u: some "
-				      "would have nothing to do",
-			o->concurrency, o->connections);
-	if (o->connections < o->threads)
-		return command_misuse("bench: --connections %u is less than --threads %u: some "
-				      "would have nothing to do",
-			o->connections, o->threads);
-	if (wanted->verify != (wanted->model != NULL))
-		return command_misuse("bench: --verify and --model PATH go together");
-	if (o->duration_s == 0 && o->requests == 0 && wanted->schedule == NULL)
-		o->duration_s = DURATION_DEFAULT_S;
-	return 0;
-}
-
-/* Whatever can be wrong with files, before minutes of load. */
-static int read_files(struct bench_options *wanted, struct error_text *error)
-{
-	struct load_options *o = &wanted->load;
-	struct mix_kind defaults_of_kind = o->mix.kinds[0];
+	char *csv = spectrum_csv(report->result);
+	char title[512];
 	int r = 0;
 
-	if (wanted->json != NULL && strcmp(wanted->json, "-") != 0)
-		r = file_check(wanted->json, error);
-	if (r == 0 && wanted->mix != NULL)
-		r = mix_read(wanted->mix, &defaults_of_kind, &o->mix, error);
-	if (r == 0 && wanted->schedule != NULL)
-		r = schedule_read(wanted->schedule, &o->schedule, error);
+	if (csv == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	if (wanted->csv != NULL)
+		r = file_replace(wanted->csv, csv, strlen(csv), error);
+	if (r == 0 && wanted->plot != NULL && report->result->requests == 0)
+		r = error_text_set(error, ENODATA, "--plot: no request was answered");
+	if (r == 0 && wanted->plot != NULL) {
+		snprintf(title, sizeof(title), "%s, %s on %s, %.0f requests a second, %s",
+			report->model->server, report->model->name,
+			report->environment->devices[0] != '\0' ? report->environment->devices
+								: report->environment->processor,
+			(double)report->result->requests / report->result->seconds,
+			report->environment->date);
+		r = plot_spectrum(wanted->plot, title, csv, error);
+	}
+	free(csv);
 	return r;
+}
+
+static int write_report(const struct bench_options *wanted, const struct bench_report *report,
+	struct error_text *error)
+{
+	int r = 0;
+
+	if (wanted->json == NULL || strcmp(wanted->json, "-") != 0)
+		bench_report_print(report);
+	if (wanted->json != NULL)
+		r = write_json(wanted->json, report, error);
+	if (r == 0 && (wanted->csv != NULL || wanted->plot != NULL))
+		r = write_spectrum(wanted, report, error);
+	return r;
+}
+
+/* What is open while a bench runs. */
+struct bench {
+	struct bench_options wanted;
+	struct load *load;
+	struct verify *verify;
+	struct load_result *result, *other; /* `other`: of the step of a ramp under way */
+	struct ramp ramp;
+	struct environment environment;
+};
+
+static void bench_done(struct bench *bench)
+{
+	verify_close(bench->verify);
+	load_close(bench->load);
+	schedule_done(&bench->wanted.load.schedule);
+	free(bench->result);
+	free(bench->other);
+}
+
+static int bench_open(struct bench *bench, const struct common *common, struct error_text *error)
+{
+	struct load_options *o = &bench->wanted.load;
+	int r;
+
+	bench->result = calloc(1, sizeof(*bench->result));
+	bench->other = calloc(1, sizeof(*bench->other));
+	if (bench->result == NULL || bench->other == NULL)
+		return error_text_set(error, ENOMEM, "out of memory");
+	r = bench_options_read(&bench->wanted, error);
+	if (r == 0)
+		r = load_open(o, common, &bench->load, error);
+	if (r < 0)
+		return r;
+	environment_read(load_draft(bench->load), &bench->environment);
+	if (bench->wanted.verify)
+		r = verify_open(bench->wanted.model, draft_model(load_draft(bench->load)), o,
+			&bench->verify, error);
+	return r;
+}
+
+static int run_load(struct bench *bench, struct load_result *ret, struct error_text *error)
+{
+	return load_run(bench->load, &interrupted, bench->verify != NULL ? verify_observe : NULL,
+		bench->verify, ret, error);
+}
+
+/* Leaves the result of the highest rate that kept the bound; of the last one, if none did or if
+ * something failed. */
+static int run_ramp(struct bench *bench, struct error_text *error)
+{
+	struct ramp *ramp = &bench->ramp;
+	struct load_options *o = &bench->wanted.load;
+	bool over = false;
+	int r = 0;
+
+	*ramp = ramp_start(bench->wanted.ramp_us, o->rate);
+	while (r == 0 && !over) {
+		double rate = ramp->rate;
+		bool failed, kept;
+
+		load_set_rate(bench->load, rate);
+		r = run_load(bench, bench->other, error);
+		if (r < 0)
+			break;
+		failed = load_error_count(bench->other) > 0;
+		over = failed || bench->other->interrupted;
+		kept = !over && ramp_note(ramp, bench->other);
+		over |= ramp_over(ramp);
+		if (kept || failed || ramp->kept == 0) {
+			struct load_result *better = bench->other;
+
+			bench->other = bench->result;
+			bench->result = better;
+			o->rate = rate;
+		}
+		bench->result->interrupted |= bench->other->interrupted;
+	}
+	return r;
+}
+
+static int verify_sample(
+	struct bench *bench, struct bench_verdict *verdict, struct error_text *error)
+{
+	int r;
+
+	if (bench->verify == NULL)
+		return 0;
+	r = verify_run(bench->verify, &verdict->checked, &verdict->different, verdict->first,
+		sizeof(verdict->first), error);
+	verdict->verified = r == 0;
+	return r;
+}
+
+/* The exit code of a bench that ran and was reported. */
+static int judge(const struct bench *bench, const struct bench_verdict *verdict)
+{
+	uint64_t failed = load_error_count(bench->result);
+
+	if (verdict->different > 0)
+		return command_fail(
+			"replies differ from the CPU backend's; the report has the first one");
+	if (failed > 0)
+		return command_fail(
+			"%" PRIu64 " requests failed; the report names the errors", failed);
+	if (bench->wanted.ramp_us > 0 && bench->ramp.kept == 0)
+		return command_fail(
+			"no rate that was tried keeps a p99 of %g us", bench->wanted.ramp_us);
+	return EXIT_SUCCESS;
 }
 
 static int run(const struct common *common, const void *values, char **operands)
 {
-	struct bench_options wanted = *(const struct bench_options *)values;
-	struct load_options *o = &wanted.load;
-	struct bench_verdict verdict = {0};
-	struct load_result *result = NULL;
-	struct verify *verify = NULL;
-	struct load *load = NULL;
+	struct bench bench = {.wanted = *(const struct bench_options *)values};
+	struct bench_report report = {.options = &bench.wanted.load};
 	struct error_text error;
-	int r, code = EXIT_FAILURE;
+	int r, code;
 
 	(void)operands;
-	r = check_options(&wanted);
-	if (r != 0)
-		return r;
-	result = calloc(1, sizeof(*result));
-	if (result == NULL)
-		return command_fail("out of memory");
-	r = read_files(&wanted, &error);
-	if (r == 0)
-		r = load_open(o, common, &load, &error);
-	if (r == 0 && wanted.verify)
-		r = verify_open(wanted.model, load_model(load), o, &verify, &error);
+	code = bench_options_check(&bench.wanted);
+	if (code != 0)
+		return code;
+	r = bench_open(&bench, common, &error);
 	if (r < 0)
 		goto out;
 	watch_interrupt();
-	r = load_run(
-		load, &interrupted, verify != NULL ? verify_observe : NULL, verify, result, &error);
-	if (r == 0 && verify != NULL) {
-		r = verify_run(verify, &verdict.checked, &verdict.different, verdict.first,
-			sizeof(verdict.first), &error);
-		verdict.verified = r == 0;
-	}
+	if (bench.wanted.ramp_us > 0)
+		r = run_ramp(&bench, &error);
+	else
+		r = run_load(&bench, bench.result, &error);
+	if (r == 0)
+		r = verify_sample(&bench, &report.verdict, &error);
 	if (r < 0)
 		goto out;
-	r = report(&wanted, load, result, &verdict, &error);
-	if (r == 0 && load_error_count(result) == 0 && verdict.different == 0)
-		code = EXIT_SUCCESS;
-	else if (r == 0 && verdict.different == 0)
-		command_fail("%" PRIu64 " requests failed; the report names the errors",
-			load_error_count(result));
-	else if (r == 0)
-		command_fail("replies differ from the CPU backend's; the report has the first one");
+	report.model = draft_model(load_draft(bench.load));
+	report.environment = &bench.environment;
+	report.result = bench.result;
+	report.ramp = bench.wanted.ramp_us > 0 ? &bench.ramp : NULL;
+	r = write_report(&bench.wanted, &report, &error);
+	if (r == 0)
+		code = judge(&bench, &report.verdict);
 out:
 	if (r < 0)
-		command_fail("%s", error.text);
-	verify_close(verify);
-	load_close(load);
-	schedule_done(&o->schedule);
-	free(result);
+		code = command_fail("%s", error.text);
+	bench_done(&bench);
 	return code;
 }
 
@@ -383,8 +251,8 @@ const struct command command_bench = {
 		"percentiles of the latency, and where the time went. Ctrl-C ends it early, with "
 		"the report. Exits with 1 after "
 		"any error or difference.",
-	.options = options,
-	.defaults = &defaults,
-	.values_bytes = sizeof(defaults),
+	.options = bench_option_table,
+	.defaults = &bench_option_defaults,
+	.values_bytes = sizeof(bench_option_defaults),
 	.run = run,
 };

@@ -11,26 +11,23 @@
 #define BARS_MAX    16
 #define DRAWN_SHARE 0.001 /* the tails that the picture leaves out, on each side */
 
-static const struct {
-	const char *name, *key;
-	double fraction;
-} percentiles[] = {
+const struct bench_percentile bench_percentiles[BENCH_PERCENTILES] = {
 	{"p50", "p50", 0.5},
 	{"p90", "p90", 0.9},
 	{"p99", "p99", 0.99},
 	{"p99.9", "p99_9", 0.999},
 	{"max", "max", 1},
 };
-#define PERCENTILE_COUNT (sizeof(percentiles) / sizeof(percentiles[0]))
 
-static const char *const base_names[] = {"inline", "host", "device"}; /* as enum load_base */
+const char *const bench_base_names[] = {"inline", "host", "device"};
 
 static void print_latency(const char *name, const struct histogram *histogram)
 {
 	printf("  %-14s", name);
-	for (size_t i = 0; i < PERCENTILE_COUNT; i++)
-		printf(" %10s",
-			text_duration((double)histogram_at(histogram, percentiles[i].fraction)).at);
+	for (size_t i = 0; i < BENCH_PERCENTILES; i++)
+		printf(" %10s", text_duration((double)histogram_at(
+						      histogram, bench_percentiles[i].fraction))
+					.at);
 	printf(" %10s\n", text_duration(histogram_mean(histogram)).at);
 }
 
@@ -91,6 +88,25 @@ static void print_phases(const struct load_options *options, const struct load_r
 	putchar('\n');
 }
 
+static void print_ramp(const struct ramp *ramp)
+{
+	if (ramp == NULL)
+		return;
+	printf("\n  %-14s %10s %14s %10s %10s\n", "ramp", "planned", "achieved", "p50", "p99");
+	for (unsigned i = 0; i < ramp->count; i++) {
+		const struct ramp_step *step = &ramp->steps[i];
+
+		printf("  %-14s %10s", "", text_rate(step->rate).at);
+		printf(" %14s", text_rate(step->achieved).at);
+		printf(" %10s", text_duration((double)step->p50_ns).at);
+		printf(" %10s%s\n", text_duration((double)step->p99_ns).at,
+			step->kept ? "   kept" : "");
+	}
+	if (ramp->kept > 0)
+		printf("  %s a second keep a p99 of %s; above are the figures of that rate\n",
+			text_rate(ramp->kept).at, text_duration(ramp->bound_ns).at);
+}
+
 static void print_kinds(const struct load_options *options, const struct load_result *result)
 {
 	const struct mix *mix = &options->mix;
@@ -98,8 +114,8 @@ static void print_kinds(const struct load_options *options, const struct load_re
 	if (mix->count == 1)
 		return;
 	printf("\n  %-14s", "kinds");
-	for (size_t i = 0; i < PERCENTILE_COUNT; i++)
-		printf(" %10s", percentiles[i].name);
+	for (size_t i = 0; i < BENCH_PERCENTILES; i++)
+		printf(" %10s", bench_percentiles[i].name);
 	printf(" %10s\n", "mean");
 	for (unsigned k = 0; k < mix->count; k++) {
 		char name[24];
@@ -138,6 +154,26 @@ static void print_errors(const struct load_result *result)
 	}
 }
 
+static void print_environment(const struct environment *environment)
+{
+	printf("%s, %s, %u processor%s", environment->date, environment->processor,
+		environment->processors, environment->processors == 1 ? "" : "s");
+	if (environment->devices[0] != '\0')
+		printf(", draftd on %s", environment->devices);
+	if (environment->driver[0] != '\0')
+		printf(" (driver %s)", environment->driver);
+	printf(", %s\n", environment->kernel);
+}
+
+static void print_processor_time(const struct load_result *result)
+{
+	double used = result->user_s + result->system_s;
+
+	printf("  %-14s %10.3f   user %.3f, system %.3f: %.0f%% of a processor\n", "own CPU time",
+		used, result->user_s, result->system_s,
+		result->wall_s > 0 ? 100 * used / result->wall_s : 0);
+}
+
 static void print_load(const struct load_options *options)
 {
 	const struct mix_kind *kind = &options->mix.kinds[0];
@@ -156,16 +192,21 @@ static void print_load(const struct load_options *options)
 	else
 		printf("%u row%s of %u steps, temperature %g, base ", kind->rows,
 			kind->rows == 1 ? "" : "s", kind->steps, kind->temperature);
-	printf("%s%s\n", base_names[options->base], options->logits ? ", with draft logits" : "");
+	printf("%s%s\n", bench_base_names[options->base],
+		options->logits ? ", with draft logits" : "");
 }
 
-void bench_report_print(const struct load_options *options, const struct draft_model *model,
-	const struct load_result *result, const struct bench_verdict *verdict)
+void bench_report_print(const struct bench_report *report)
 {
+	const struct load_options *options = report->options;
+	const struct draft_model *model = report->model;
+	const struct load_result *result = report->result;
+	const struct bench_verdict *verdict = &report->verdict;
 	double seconds = result->seconds > 0 ? result->seconds : 1;
 
 	printf("%s serves %s: vocabulary %u, rank %u, on %s\n", model->server, model->name,
 		model->vocab, model->rank, model->backend);
+	print_environment(report->environment);
 	print_load(options);
 	printf("\n  %-14s %10s %14s\n", "", "in all", "a second");
 	printf("  %-14s %10s %14s\n", "requests", text_count(result->requests).at,
@@ -177,9 +218,10 @@ void bench_report_print(const struct load_options *options, const struct draft_m
 	print_plan(options, result);
 	printf("  %-14s %10.3f%s\n", "seconds", result->seconds,
 		result->interrupted ? "   (interrupted)" : "");
+	print_processor_time(result);
 	printf("\n  %-14s", "latency");
-	for (size_t i = 0; i < PERCENTILE_COUNT; i++)
-		printf(" %10s", percentiles[i].name);
+	for (size_t i = 0; i < BENCH_PERCENTILES; i++)
+		printf(" %10s", bench_percentiles[i].name);
 	printf(" %10s\n", "mean");
 	print_latency("seen here", &result->total);
 	if (load_is_open(options))
@@ -191,6 +233,7 @@ void bench_report_print(const struct load_options *options, const struct draft_m
 	print_latency("less device", &result->around);
 	print_phases(options, result);
 	print_kinds(options, result);
+	print_ramp(report->ramp);
 	draw_latencies(&result->total);
 	print_errors(result);
 	if (result->missed > 0)
@@ -204,108 +247,4 @@ void bench_report_print(const struct load_options *options, const struct draft_m
 		verdict->checked - verdict->different, verdict->checked);
 	if (verdict->different > 0)
 		printf("  first difference: %s\n", verdict->first);
-}
-
-static json_t *latency_json(const struct histogram *histogram)
-{
-	json_t *latency = json_object();
-
-	for (size_t i = 0; i < PERCENTILE_COUNT; i++)
-		json_object_set_new(latency, percentiles[i].key,
-			json_real((double)histogram_at(histogram, percentiles[i].fraction) / 1e3));
-	json_object_set_new(latency, "mean", json_real(histogram_mean(histogram) / 1e3));
-	json_object_set_new(latency, "min", json_real((double)histogram->min / 1e3));
-	return latency;
-}
-
-static json_t *errors_json(const struct load_result *result)
-{
-	json_t *errors = json_object();
-
-	for (unsigned i = 0; i < result->error_kinds; i++)
-		json_object_set_new(errors, draft_error_name(result->errors[i].code),
-			json_integer((json_int_t)result->errors[i].count));
-	return errors;
-}
-
-static const char *arrival_name(const struct load_options *options)
-{
-	if (options->schedule.count > 0)
-		return "schedule";
-	if (options->rate == 0)
-		return "closed";
-	return options->arrival == ARRIVAL_POISSON ? "poisson" : "constant";
-}
-
-static json_t *load_json(const struct load_options *options)
-{
-	json_t *load = json_pack("{s:s, s:I, s:I, s:I, s:s, s:b, s:f, s:I, s:I}", "arrival",
-		arrival_name(options), "concurrency", (json_int_t)options->concurrency,
-		"connections", (json_int_t)options->connections, "threads",
-		(json_int_t)options->threads, "base", base_names[options->base], "logits",
-		options->logits, "warmup_seconds", options->warmup_s, "spin_us",
-		(json_int_t)options->spin_us, "seed", (json_int_t)options->seed);
-
-	if (options->rate > 0)
-		json_object_set_new(load, "rate", json_real(options->rate));
-	return load;
-}
-
-static json_t *mix_json(const struct load_options *options, const struct load_result *result)
-{
-	json_t *kinds = json_array();
-
-	for (unsigned k = 0; k < options->mix.count; k++) {
-		const struct mix_kind *kind = &options->mix.kinds[k];
-
-		json_array_append_new(
-			kinds, json_pack("{s:f, s:I, s:I, s:f, s:I, s:I, s:I, s:o}", "share",
-				       kind->share, "rows", (json_int_t)kind->rows, "steps",
-				       (json_int_t)kind->steps, "temperature", kind->temperature,
-				       "priority", (json_int_t)kind->priority, "deadline_us",
-				       (json_int_t)kind->deadline_us, "requests",
-				       (json_int_t)result->kinds[k].count, "seen_us",
-				       latency_json(&result->kinds[k])));
-	}
-	return kinds;
-}
-
-json_t *bench_report_json(const struct load_options *options, const struct draft_model *model,
-	const struct load_result *result, const struct bench_verdict *verdict)
-{
-	double seconds = result->seconds > 0 ? result->seconds : 1;
-	json_t *root;
-
-	root = json_pack("{s:s, s:{s:s, s:s, s:s, s:I, s:I, s:I}}", "schema", "draftctl-bench-1",
-		"server", "version", model->server, "backend", model->backend, "model", model->name,
-		"vocab", (json_int_t)model->vocab, "rank", (json_int_t)model->rank, "generation",
-		(json_int_t)model->generation);
-	json_object_set_new(root, "load", load_json(options));
-	json_object_set_new(root, "mix", mix_json(options, result));
-	json_object_set_new(root, "seconds", json_real(result->seconds));
-	json_object_set_new(root, "interrupted", json_boolean(result->interrupted));
-	json_object_set_new(root, "totals",
-		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "requests",
-			(json_int_t)result->requests, "rows", (json_int_t)result->rows, "tokens",
-			(json_int_t)result->tokens, "nan_rows", (json_int_t)result->nan_rows,
-			"late", (json_int_t)result->late, "unsent", (json_int_t)result->unsent,
-			"deadlines_missed", (json_int_t)result->missed));
-	json_object_set_new(root, "per_second",
-		json_pack("{s:f, s:f, s:f}", "requests", (double)result->requests / seconds, "rows",
-			(double)result->rows / seconds, "tokens",
-			(double)result->tokens / seconds));
-	json_object_set_new(root, "latency_us",
-		json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "seen",
-			latency_json(&result->total), "late", latency_json(&result->waited),
-			"total", latency_json(&result->served), "queue",
-			latency_json(&result->queue), "device", latency_json(&result->device),
-			"seen_less_total", latency_json(&result->wire), "seen_less_device",
-			latency_json(&result->around)));
-	json_object_set_new(root, "errors", errors_json(result));
-	if (verdict->verified)
-		json_object_set_new(root, "verified",
-			json_pack("{s:I, s:I, s:s}", "checked", (json_int_t)verdict->checked,
-				"different", (json_int_t)verdict->different, "first_difference",
-				verdict->first));
-	return root;
 }

@@ -262,7 +262,7 @@ bool load_is_open(const struct load_options *options)
 	return options->rate > 0 || options->schedule.count > 0;
 }
 
-const struct draft_model *load_model(const struct load *load)
+const struct draft *load_draft(const struct load *load)
 {
-	return draft_model(load->lines[0].draft);
+	return load->lines[0].draft;
 }

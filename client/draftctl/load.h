@@ -96,7 +96,8 @@ int load_open(const struct load_options *options, const struct common *common, s
 	struct error_text *error);
 void load_close(struct load *load); /* NULL is fine */
 
-const struct draft_model *load_model(const struct load *load);
+/* The first of its connections. */
+const struct draft *load_draft(const struct load *load);
 
 /* Another rate for the next run. */
 void load_set_rate(struct load *load, double rate);

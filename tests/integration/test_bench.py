@@ -1,8 +1,13 @@
 """draftctl bench: open loads, what their latency counts from, files that describe them, and its reports."""
 
+import csv
+import datetime
 import json
 import os
+import pathlib
+import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -157,3 +162,116 @@ def test_deadlines_of_a_mix(slow_model, folder):
     told = bench(daemon, "--mix", file, "--base", "host", "--requests", 6, "--concurrency", 3)
     assert told["totals"]["deadlines_missed"] == told["errors"]["DEADLINE_EXCEEDED"] >= 1
     assert told["totals"]["requests"] + told["totals"]["deadlines_missed"] == 6
+
+
+def test_csv(daemon, folder):
+    """The spectrum begins at the smallest latency, ends at the largest, never falls, and has the report's p50 and p99."""
+    file = folder / "spectrum.csv"
+    seen = bench(daemon, "--requests", 1000, "--csv", file)["latency_us"]["seen"]
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    names = "seen_us", "late_us", "seen_less_total_us", "total_us", "queue_us", "device_us"
+    assert list(rows[0]) == ["fraction", *names]
+    for name in "fraction", *names:
+        column = [float(row[name]) for row in rows]
+        assert column == sorted(column)
+    latency = {float(row["fraction"]): float(row["seen_us"]) for row in rows}
+    assert min(latency) == 0 and max(latency) == 1
+    assert sorted(latency)[-2] >= 1 - 2 / 1000
+    assert latency[0] == pytest.approx(seen["min"], rel=0.01)
+    assert latency[0.5] == pytest.approx(seen["p50"], abs=0.001)
+    assert latency[1] == pytest.approx(seen["max"], abs=0.001)
+
+
+def test_plot(daemon, folder):
+    picture = folder / "p.png"
+    good(draftctl("bench", "--requests", "300", "--plot", picture, socket=daemon.socket))
+    data = picture.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[-8:-4] == b"IEND"
+    assert struct.unpack(">II", data[16:24]) == (1100, 650)
+    assert list(folder.glob("p.png*")) == [picture]
+
+
+def test_no_gnuplot(daemon, folder):
+    """Said before the load; a gnuplot that fails leaves no picture."""
+    picture = folder / "p.png"
+    empty = os.environ | {"PATH": str(folder)}
+    bad(draftctl("bench", "--requests", "3", "--plot", picture, socket=daemon.socket, env=empty), 1, "gnuplot-nox", "--csv")
+    gnuplot = folder / "gnuplot"
+    gnuplot.write_text('#!/bin/sh\n[ "$1" = --version ]\n')
+    gnuplot.chmod(0o755)
+    done = draftctl("bench", "--requests", "3", "--plot", picture, socket=daemon.socket, env=empty)
+    assert done.returncode == 1 and "gnuplot failed" in done.stderr
+    assert not list(folder.glob("p.png*"))
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
+def test_reports_that_cannot_be_written(folder, option):
+    """Found out before anything else is tried."""
+    bad(draftctl("bench", option, folder / "none" / "x", socket=folder / "nobody"), 1, "none/x")
+
+
+def test_environment(daemon):
+    told = bench(daemon, "--requests", 5)
+    environment = told["environment"]
+    assert environment["processor"] in pathlib.Path("/proc/cpuinfo").read_text() or environment["processor"] == "unknown"
+    assert environment["processors"] == len(os.sched_getaffinity(0))
+    assert environment["kernel"].endswith(os.uname().release)
+    date = datetime.datetime.fromisoformat(environment["date"].replace("Z", "+00:00"))
+    assert abs((datetime.datetime.now(datetime.timezone.utc) - date).total_seconds()) < 2 * PATIENCE_S
+    assert environment["driver"] == ""  # the CPU backend has none, whatever the machine has
+    assert (told["server"]["backend"], told["server"]["model"]) == ("cpu", "greedy_small")
+    assert told["server"]["version"].startswith("draftd/") and environment["tool"].startswith("draftctl/")
+    text = good(draftctl("bench", "--requests", "5", socket=daemon.socket))
+    assert environment["processor"] in text and "draftd/" in text and environment["date"][:10] in text
+
+
+def test_own_processor_time(daemon):
+    """What the kernel says of the process, less its start and end."""
+    before = os.times()
+    own = bench(daemon, "--duration", 0.5)["own_cpu"]
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    assert 0.02 < own["user_seconds"] + own["system_seconds"] <= used + 0.02
+    assert 0.5 <= own["wall_seconds"] < 5
+    assert "own CPU time" in good(draftctl("bench", "--requests", "5", socket=daemon.socket))
+
+
+def test_ramp(daemon):
+    """A bound that any rate below the first keeps, and that rates of a million do not; and one that none keeps."""
+    told = bench(daemon, "--ramp", 100000, "--rate", 1000, "--duration", 0.2, "--arrival", "poisson")
+    ramp = told["ramp"]
+    steps = ramp["steps"]
+    assert ramp["rate"] >= 1000 and ramp["p99_bound_us"] == 100000
+    for step in steps:
+        planned = 0.2 * step["rate"]
+        assert step["kept"] == (step["p99_us"] <= 100000 and step["unsent"] <= 0.0101 * planned + 1)
+    assert max(step["rate"] for step in steps if step["kept"]) == ramp["rate"] == told["load"]["rate"]
+    assert told["latency_us"]["seen"]["p99"] <= 100000
+    done = draftctl("bench", "--ramp", "1", "-d", "0.05", "--rate", "100", socket=daemon.socket)
+    assert done.returncode == 1 and "no rate that was tried keeps a p99 of 1 us" in done.stderr
+    for options in ("--requests", "5"), ("--schedule", "x"):
+        bad(draftctl("bench", "--ramp", "5000", *options, socket=daemon.socket), 2, "--ramp")
+
+
+def test_documented_json(daemon, folder):
+    """BENCH.md's table names every key of a report, and no other."""
+    text = (pathlib.Path(__file__).parents[2] / "client/draftctl/BENCH.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z0-9_.\[\]*]+)` \|", text, re.MULTILINE))
+    told = set()
+
+    def walk(value, path):
+        if isinstance(value, dict) and path != "errors":
+            for key, inner in value.items():
+                walk(inner, f"{path}.{key}" if path else key)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner, path + "[]")
+        else:
+            told.add(path)
+
+    walk(bench(daemon, "--requests", 20, "--verify", "--model", MODEL), "")
+    walk(bench(daemon, "--ramp", 100000, "--rate", 100000, "--duration", 0.05), "")
+    percentile = re.compile(r"\.(p50|p90|p99|p99_9|max|mean|min)$")
+    assert {percentile.sub(".*", path) for path in told if "steps[]" not in path} | {
+        path for path in told if "steps[]" in path
+    } == documented

@@ -14,6 +14,7 @@ int main(void)
 	srunner_add_suite(runner, mix_suite());
 	srunner_add_suite(runner, number_suite());
 	srunner_add_suite(runner, options_suite());
+	srunner_add_suite(runner, ramp_suite());
 	srunner_add_suite(runner, random_suite());
 	srunner_add_suite(runner, text_suite());
 	srunner_run_all(runner, CK_ENV);

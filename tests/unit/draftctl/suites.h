@@ -12,6 +12,7 @@ Suite *histogram_suite(void);
 Suite *mix_suite(void);
 Suite *number_suite(void);
 Suite *options_suite(void);
+Suite *ramp_suite(void);
 Suite *random_suite(void);
 Suite *text_suite(void);
 
