@@ -191,12 +191,18 @@ $(MALLOC_COUNT): tests/preload/malloc_count.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -fvisibility=hidden -fPIC -shared -o $@ $<
 
+# Answers draft requests without drafting: what a load tool can reach.
+DRAFT_ECHO := $(BUILD)/tests/draft_echo
+$(DRAFT_ECHO): $(BUILD)/obj/tests/echo/draft_echo.o $(LIBPROTO)
+	@mkdir -p $(@D)
+	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PROTO_LIBS)
+
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
-integration: all $(MALLOC_COUNT) ## run the integration tests alone
+integration: all $(MALLOC_COUNT) $(DRAFT_ECHO) ## run the integration tests alone
 	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
-check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) all
+check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) $(DRAFT_ECHO) all
 	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU
@@ -365,7 +371,7 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
-		$(if $(CUDA_SRC),build/relocatable/tests/gpu)
+		build/relocatable/tests/draft_echo $(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
 	@packaging/deps.sh deb

@@ -18,11 +18,12 @@ cp -r tests/golden "$folder/share/draftd/"
 # where the package finds libdraft three folders up, as installed
 install -D -m 644 -t "$folder/lib/python3/dist-packages/draft" client/python/draft/{*.py,py.typed}
 install -m 755 "$build/bench/wire_echo" "$folder/bin/draftd-wire-bench"
-programs=(bin/draftd bin/draftctl bin/draftd-wire-bench lib/libdraft.so.0)
+install -m 755 "$build/tests/draft_echo" "$folder/bin/draftd-echo"
+programs=(bin/draftd bin/draftctl bin/draftd-wire-bench bin/draftd-echo lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device,shared_gpu}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/sandbox.py
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,curve}.py
 	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi
