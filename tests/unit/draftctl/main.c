@@ -11,6 +11,7 @@ int main(void)
 	srunner_add_suite(runner, case_file_suite());
 	srunner_add_suite(runner, file_suite());
 	srunner_add_suite(runner, histogram_suite());
+	srunner_add_suite(runner, load_result_suite());
 	srunner_add_suite(runner, mix_suite());
 	srunner_add_suite(runner, number_suite());
 	srunner_add_suite(runner, options_suite());

@@ -9,6 +9,7 @@ Suite *base_file_suite(void);
 Suite *case_file_suite(void);
 Suite *file_suite(void);
 Suite *histogram_suite(void);
+Suite *load_result_suite(void);
 Suite *mix_suite(void);
 Suite *number_suite(void);
 Suite *options_suite(void);
