@@ -247,7 +247,7 @@ const struct command command_bench = {
 		"Keeps so many requests of random data in flight, sending the next when one is "
 		"answered; or, with --rate or --schedule, sends each at its planned time and "
 		"counts "
-		"latency from there, so that a draftd that stalls is seen to. Reports throughput, "
+		"latency from there, so that a stall of draftd shows. Reports throughput, "
 		"percentiles of the latency, and where the time went. Ctrl-C ends it early, with "
 		"the report. Exits with 1 after "
 		"any error or difference.",

@@ -40,7 +40,7 @@ const struct option_spec bench_option_table[] = {
 		.offset = offsetof(struct bench_options, load.rate),
 		.real_min = 0.001,
 		.real_max = RAMP_RATE_MAX,
-		.absent = "the next goes when one is answered",
+		.absent = "none: the next goes when one is answered",
 	},
 	{
 		.name = "arrival",
@@ -59,7 +59,7 @@ const struct option_spec bench_option_table[] = {
 		.offset = offsetof(struct bench_options, ramp_us),
 		.real_min = 1,
 		.real_max = 60e6,
-		.absent = "one rate",
+		.absent = "none",
 	},
 	{
 		.name = "schedule",
