@@ -18,10 +18,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A load of many seconds, said in one message, must not run into the service manager's start
- * timeout. */
-#define LOAD_EXTENSION_US 30000000u
-
 /* The lock file to remove when a signal ends the start; later the loop handles signals. */
 static const char *volatile lock_to_remove;
 
@@ -67,13 +63,6 @@ static void raise_descriptor_limit(void)
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 		log_warning("the limit of open files can't be raised: %s", strerror(errno));
-}
-
-static void show_progress(void *user, const char *what, double done)
-{
-	(void)user;
-	notify_status("Starting: %s, %d%%", what, (int)(done * 100));
-	notify_extend_timeout(LOAD_EXTENSION_US);
 }
 
 static void announce(const struct server *server)
@@ -134,6 +123,7 @@ static int claim(struct listener *listener, const char *path, struct error_text 
 static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct listener *listener, struct error_text *error)
 {
+	struct notify_load load = {.doing = "Starting"};
 	struct model model = {0};
 	sigset_t before;
 	int r;
@@ -141,7 +131,7 @@ static int start(struct server *server, uv_loop_t *loop, struct config *config, 
 	r = claim(listener, config->socket_path, error);
 	if (r < 0)
 		return r;
-	r = model_load(config, show_progress, NULL, &model, error);
+	r = model_load(config, notify_load, &load, &model, error);
 	if (r < 0)
 		return r;
 	/* The threads that start here leave the signals to this one: in another thread the handler
@@ -170,6 +160,7 @@ int main(int argc, char **argv)
 
 	fill_standard_descriptors();
 	log_init(LOG_INFO);
+	notify_init();
 	r = config_parse(argc, argv, &config, &error);
 	if (r == 0 && config.check_config)
 		r = check_config(&config, &error);
@@ -200,8 +191,7 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	announce(&server);
-	notify_status("Serving %s on %s", server.model_name, server.facts.backend);
-	notify_ready();
+	server_tell_ready(&server, "");
 
 	r = server_run(&server);
 	uv_loop_close(&loop);

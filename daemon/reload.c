@@ -20,6 +20,7 @@ struct reload {
 	struct error_text error;
 	int result;
 	struct markov_facts facts;
+	struct notify_load progress;
 	uv_work_t work;
 };
 
@@ -54,8 +55,7 @@ static void refuse(struct server *server, struct request *request, const char *w
 	log_error("reload refused, the old model serves on: %s", why);
 	answer(server, request, ERROR_INTERNAL,
 		"the reload was refused; the daemon's log has the reason");
-	if (!server->draining)
-		notify_ready();
+	server_tell_ready(server, "; the last reload was refused");
 }
 
 static int check_changes(
@@ -112,7 +112,8 @@ static void load_work(uv_work_t *work)
 {
 	struct reload *reload = LINK_OWNER(work, struct reload, work);
 
-	reload->result = model_load(&reload->config, NULL, NULL, &reload->model, &reload->error);
+	reload->result = model_load(
+		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
 	if (reload->result < 0)
 		return;
 	reload->facts = *markov_facts(reload->model.head);
@@ -156,8 +157,7 @@ void reload_swapped(struct server *server)
 	log_set_level(server->config.log_level);
 	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
 		server->generation);
-	notify_ready();
-	notify_status("Serving %s on %s", server->model_name, server->facts.backend);
+	server_tell_ready(server, "");
 	answer(server, reload->request, ERROR_NONE, NULL);
 	reload_free(reload);
 }
@@ -193,7 +193,7 @@ void server_reload(struct server *server, struct request *request)
 		answer(server, request, ERROR_DRAINING, "the daemon is about to stop");
 		return;
 	}
-	notify_reloading();
+	server_tell_reloading(server);
 	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
 		refuse(server, request, "out of memory");
@@ -213,6 +213,7 @@ void server_reload(struct server *server, struct request *request)
 	}
 	reload->server = server;
 	reload->request = request;
+	reload->progress.doing = "Reloading";
 	server->reload = reload;
 	log_notice("reloading");
 	uv_queue_work(server->loop, &reload->work, load_work, load_done);

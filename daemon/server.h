@@ -15,6 +15,7 @@
 #include "region.h"
 #include "request.h"
 #include "stats.h"
+#include "watchdog.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,7 +58,10 @@ struct server {
 	uv_idle_t spin;      /* while it runs, the loop turns without sleeping and looks itself */
 	uint64_t spin_until_us;
 	uv_signal_t on_terminate, on_interrupt, on_hangup;
-	uv_timer_t watchdog, drain_timer;
+	uv_timer_t drain_timer;
+	uv_timer_t watchdog_timer, manager_timer; /* server_manager.c's */
+	struct watchdog watchdog;
+	uint64_t finished_count; /* drafts that came back from the engine */
 	bool draining, stopped, lost;
 	int exit_code;
 };
@@ -111,6 +115,15 @@ void server_spin(struct server *server);
 
 /* One connection less. */
 void server_connection_closed(struct server *server);
+
+/* ---- server_manager.c: what the service manager is told ---- */
+
+void server_start_watchdog(struct server *server); /* and sets up both timers */
+
+/* That it serves, and what; `more` follows in STATUS=. Nothing while it drains. */
+void server_tell_ready(struct server *server, const char *more);
+void server_tell_reloading(struct server *server);
+void server_tell_stopping(struct server *server, const char *reason);
 
 /* ---- between server.c and server_news.c ---- */
 

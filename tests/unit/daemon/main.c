@@ -15,7 +15,8 @@
 	SUITE(region)                                                                              \
 	SUITE(request)                                                                             \
 	SUITE(scheduler)                                                                           \
-	SUITE(stats)
+	SUITE(stats)                                                                               \
+	SUITE(watchdog)
 
 #define SUITE(name) Suite *name##_suite(void);
 SUITES
