@@ -150,6 +150,11 @@ out:
 	return r;
 }
 
+static bool same_text(const char *one, const char *other)
+{
+	return one && other ? strcmp(one, other) == 0 : one == other;
+}
+
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
 	struct error_text *error)
 {
@@ -160,7 +165,8 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 	if (r < 0)
 		return r;
 	/* Clients hold the socket open, and a new one would leave them behind. */
-	if (strcmp(config.socket_path, running->socket_path) != 0 ||
+	if (!same_text(config.socket_path, running->socket_path) ||
+		!same_text(config.socket_group, running->socket_group) ||
 		config.socket_mode != running->socket_mode) {
 		r = error_text_set(error, EINVAL,
 			"[socket] has changed; that needs a restart, a reload keeps the socket as "
@@ -176,6 +182,7 @@ void config_done(struct config *config)
 {
 	free(config->config_path);
 	free(config->socket_path);
+	free(config->socket_group);
 	free(config->model_path);
 	free(config->devices);
 	*config = (struct config){0};

@@ -17,6 +17,7 @@ struct config {
 	char *config_path;    /* NULL: none */
 	char *socket_path;    /* --socket; default /run/draftd/draftd.sock */
 	uint32_t socket_mode; /* 0660 */
+	char *socket_group;   /* NULL: as the file is made */
 	char *model_path;     /* --model; required unless --help, --version */
 	enum markov_backend backend;
 	char *devices;    /* --devices LIST; NULL: the first */

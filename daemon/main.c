@@ -83,8 +83,11 @@ static void announce(const struct server *server)
 /* Answers --check-config: 1, or -errno. */
 static int check_config(struct config *config, struct error_text *error)
 {
-	int r = model_check(config, error);
+	gid_t group;
+	int r = listener_find_group(config->socket_group, &group, error);
 
+	if (r == 0)
+		r = model_check(config, error);
 	config_done(config);
 	if (r < 0)
 		return r;
@@ -105,13 +108,13 @@ static void hold_stop_signals(sigset_t *ret_before)
 
 /* Claims the path, so that no signal comes between the lock file and the note that it is to be
  * removed. */
-static int claim(struct listener *listener, const char *path, struct error_text *error)
+static int claim(struct listener *listener, const struct config *config, struct error_text *error)
 {
 	sigset_t before;
 	int r;
 
 	hold_stop_signals(&before);
-	r = listener_claim(listener, path, error);
+	r = listener_claim(listener, config->socket_path, config->socket_group, error);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -128,7 +131,7 @@ static int start(struct server *server, uv_loop_t *loop, struct config *config, 
 	sigset_t before;
 	int r;
 
-	r = claim(listener, config->socket_path, error);
+	r = claim(listener, config, error);
 	if (r < 0)
 		return r;
 	r = model_load(config, notify_load, &load, &model, error);

@@ -15,6 +15,7 @@
 #define IN(s, k)         .section = (s), .key = (k)
 #define RANGE(low, high) .min = (low), .max = (high)
 #define PATH_BYTES       4095 /* PATH_MAX less its NUL */
+#define GROUP_BYTES      255
 
 /* In the order of markov.h's enums, and of the syslog levels from LOG_ERR. */
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
@@ -30,6 +31,8 @@ const struct option_info options[] = {
 		.help = "where clients connect; not used when systemd passes a socket"},
 	{"socket-mode", 0, "MODE", IN("socket", "mode"), OPTION_MODE, FIELD(socket_mode), RANGE(0, 0777), .initial = 0660,
 		.help = "permissions of the socket file"},
+	{"socket-group", 0, "GROUP", IN("socket", "group"), OPTION_TEXT, FIELD(socket_group), .max = GROUP_BYTES,
+		.help = "whom the socket file is given to, by name or number; its user's if absent"},
 	{"model", 'm', "PATH", IN("model", "path"), OPTION_TEXT, FIELD(model_path), .max = PATH_BYTES,
 		.help = "a .safetensors file or a checkpoint folder with a Markov head; required"},
 	{"multiplier", 0, "X", IN("model", "multiplier"), OPTION_FLOAT, FIELD(multiplier),
