@@ -19,6 +19,13 @@ struct request *connection_find(const struct connection *connection, uint32_t id
 	return request;
 }
 
+void connection_count_inflight(struct connection *connection, int change)
+{
+	connection->inflight += (uint32_t)change;
+	connection->user->inflight += (uint32_t)change;
+	connection->server->inflight += (uint32_t)change;
+}
+
 void connection_add(struct connection *connection, struct request *request)
 {
 	struct request **slot = id_slot(connection, request->id);
@@ -27,8 +34,7 @@ void connection_add(struct connection *connection, struct request *request)
 	request->next_same_hash = *slot;
 	*slot = request;
 	connection->pending++;
-	connection->inflight++;
-	connection->server->inflight++;
+	connection_count_inflight(connection, 1);
 	connection->held_bytes += request->held_bytes;
 	connection->server->held_bytes += request->held_bytes;
 }
@@ -63,12 +69,10 @@ void connection_answer(struct server *server, struct request *request, struct pa
 		return;
 	}
 	end_request(server, request);
-	if (parcel && !parcel->head.failed) {
+	if (parcel && !parcel->head.failed)
 		parcel->ends_request = true;
-	} else {
-		connection->inflight--;
-		server->inflight--;
-	}
+	else
+		connection_count_inflight(connection, -1);
 	connection_send(connection, parcel);
 }
 
@@ -105,7 +109,6 @@ void connection_abandon_calls(struct connection *connection)
 			request = next;
 		}
 	}
-	connection->server->inflight -= connection->pending;
-	connection->inflight -= connection->pending;
+	connection_count_inflight(connection, -(int)connection->pending);
 	connection->pending = 0;
 }

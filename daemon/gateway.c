@@ -152,7 +152,7 @@ static void metrics(struct connection *connection, uint32_t id)
 /* What only root and the daemon's own user may ask for. */
 static bool may_command(struct connection *connection, const struct message *message)
 {
-	if (connection->uid == 0 || connection->uid == geteuid())
+	if (user_is_operator(connection->user->uid))
 		return true;
 	connection_refuse(connection, true, message->id, ERROR_PERMISSION_DENIED,
 		"only root and the daemon's own user may ask for this");
@@ -250,6 +250,7 @@ static void unknown_method(struct connection *connection, const struct message *
 static bool admit(struct connection *connection, const struct message *message)
 {
 	const struct config *config = &connection->server->config;
+	const struct user *user = connection->user;
 	bool answered_later =
 		message->method == METHOD_DRAFT || message->method == METHOD_REGION_OPEN ||
 		message->method == METHOD_REGION_IMPORT || message->method == METHOD_REGION_CLOSE ||
@@ -276,6 +277,14 @@ static bool admit(struct connection *connection, const struct message *message)
 		snprintf(text, sizeof(text),
 			"%" PRIu32 " requests are in flight, the most is %" PRIu32,
 			connection->inflight, config->max_inflight);
+		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
+		return false;
+	}
+	if (answered_later && !user_may(user, user->inflight, 1, config->max_user_inflight)) {
+		snprintf(text, sizeof(text),
+			"%" PRIu32 " requests of this user are in flight, max_user_inflight is "
+			"%" PRIu32,
+			user->inflight, config->max_user_inflight);
 		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
 		return false;
 	}

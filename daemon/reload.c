@@ -152,8 +152,7 @@ void reload_swapped(struct server *server)
 	config_done(&server->config);
 	server->config = reload->config;
 	reload->config = (struct config){0};
-	server->regions.bytes_max = server->config.max_memory_bytes;
-	server->regions.device_bytes_max = server->config.max_device_bytes;
+	server_limit_regions(server);
 	log_set_level(server->config.log_level);
 	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
 		server->generation);

@@ -31,6 +31,16 @@ uint64_t server_held_max_connection(const struct server *server)
 	       LIMIT_HELD_FRAMES_CONNECTION * (uint64_t)server->config.max_frame_bytes;
 }
 
+void server_limit_regions(struct server *server)
+{
+	const struct config *config = &server->config;
+
+	server->regions.bytes_max = config->max_memory_bytes;
+	server->regions.device_bytes_max = config->max_device_bytes;
+	server->regions.user_bytes_max = config->max_user_memory_bytes;
+	server->regions.user_device_bytes_max = config->max_user_device_bytes;
+}
+
 void server_gauges(struct server *server, struct gauges *ret)
 {
 	*ret = (struct gauges){
@@ -286,12 +296,12 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.generation = 1,
 		.next_connection = 1,
 		.listener = {.fd = -1, .lock_fd = -1},
-		.regions = {.loop = loop,
-			.bytes_max = config->max_memory_bytes,
-			.device_bytes_max = config->max_device_bytes},
+		.regions = {.loop = loop},
 	};
 	*config = (struct config){0};
 	memcpy(server->model_name, model->name, sizeof(server->model_name));
+	server_limit_regions(server);
+	link_init(&server->users);
 	link_init(&server->connections);
 	link_init(&server->ready);
 	link_init(&server->dirty);

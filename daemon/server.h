@@ -15,6 +15,7 @@
 #include "region.h"
 #include "request.h"
 #include "stats.h"
+#include "user.h"
 #include "watchdog.h"
 
 #include <stdbool.h>
@@ -40,6 +41,7 @@ struct server {
 	uv_timer_t accept_timer;
 	bool accepting, accept_paused;
 
+	struct link users;
 	struct link connections;
 	struct link ready; /* with frames left to handle in the next turn */
 	struct link dirty; /* to settle at the end of this callback */
@@ -103,6 +105,9 @@ void reload_abandoned(struct server *server); /* the engine is gone with it */
 /* The most bytes that may be held: for all, and for one connection's requests. */
 uint64_t server_held_max(const struct server *server);
 uint64_t server_held_max_connection(const struct server *server);
+
+/* Takes the limits of regions out of the configuration. */
+void server_limit_regions(struct server *server);
 
 /* Sends what was put into outboxes. */
 void server_settle(struct server *server);

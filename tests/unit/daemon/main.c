@@ -16,6 +16,7 @@
 	SUITE(request)                                                                             \
 	SUITE(scheduler)                                                                           \
 	SUITE(stats)                                                                               \
+	SUITE(user)                                                                                \
 	SUITE(watchdog)
 
 #define SUITE(name) Suite *name##_suite(void);
