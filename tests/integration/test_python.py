@@ -538,6 +538,20 @@ def test_reconnect(start):
         d.ping()
 
 
+def test_reconnect_to_a_daemon_that_restarts(start, folder):
+    case = golden.case("greedy_small")
+    one = start(socket=folder / "s")
+    with connect(one) as d:
+        one.probe.close()
+        one.process.send_signal(signal.SIGTERM)
+        assert one.wait() == 0
+        refused(draft.NotRunning, "is draftd running", d.reconnect, 1000)
+        start(socket=folder / "s", wait=False)  # it is not there yet
+        d.reconnect(within_us=60_000_000)
+        tokens, _ = d.draft(base=base_of(case), **columns(case))
+        assert tokens.tolist() == [case.tokens_of(row) for row in range(case.rows)]
+
+
 def test_going_away(daemon):
     with connect(daemon) as d:
         assert d.going_away is None

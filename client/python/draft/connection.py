@@ -161,11 +161,15 @@ class Connection:
         self._tickets.clear()
         self._sending.clear()
 
-    def reconnect(self) -> None:
-        """The same socket again. Outstanding tickets are forgotten; regions are invalid, but views of them stay readable."""
+    def reconnect(self, within_us: int = 0) -> None:
+        """The same socket again; tried for so long, with growing pauses, while draftd is away (negative: for ever). Outstanding
+        tickets are forgotten; regions are invalid, but views of them stay readable."""
         with self._lock:
             handle = self._open()
-            code = library.draft_reconnect(handle.pointer)
+            if within_us:
+                code = library.draft_reconnect_within(handle.pointer, within_us)
+            else:
+                code = library.draft_reconnect(handle.pointer)
             if code < 0:
                 raise connect_error_of(code, library.draft_error(handle.pointer))
             self._tickets.clear()
