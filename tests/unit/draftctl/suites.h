@@ -12,5 +12,6 @@ Suite *number_suite(void);
 Suite *options_suite(void);
 Suite *random_suite(void);
 Suite *text_suite(void);
+Suite *top_view_suite(void);
 
 #endif
