@@ -32,7 +32,7 @@ const struct option_info options[] = {
 	{"socket-mode", 0, "MODE", IN("socket", "mode"), OPTION_MODE, FIELD(socket_mode), RANGE(0, 0777), .initial = 0660,
 		.help = "permissions of the socket file"},
 	{"socket-group", 0, "GROUP", IN("socket", "group"), OPTION_TEXT, FIELD(socket_group), .max = GROUP_BYTES,
-		.help = "whom the socket file is given to, by name or number; its user's if absent"},
+		.help = "who may connect beside its user, by name or number"},
 	{"model", 'm', "PATH", IN("model", "path"), OPTION_TEXT, FIELD(model_path), .max = PATH_BYTES,
 		.help = "a .safetensors file or a checkpoint folder with a Markov head; required"},
 	{"multiplier", 0, "X", IN("model", "multiplier"), OPTION_FLOAT, FIELD(multiplier),
@@ -410,7 +410,7 @@ static void print_option(FILE *to, const struct option_info *option)
 	snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
 		option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
 		option->argument ? " " : "", option->argument ? option->argument : "");
-	fprintf(to, "%-30s%s\n", left, option->help);
+	fprintf(to, "%-34s%s\n", left, option->help);
 	if (!option->section)
 		return;
 	option_describe_range(option, range, sizeof(range));
@@ -421,7 +421,7 @@ static void print_option(FILE *to, const struct option_info *option)
 			option->choices[option->initial - option->min]);
 	else if (option->type != OPTION_TEXT && option->type != OPTION_FLOAT)
 		number_print(option, option->initial, initial, sizeof(initial));
-	fprintf(to, "%-30s[%s] %s", "", option->section, option->key);
+	fprintf(to, "%-34s[%s] %s", "", option->section, option->key);
 	separator = ": ";
 	if (range[0]) {
 		fprintf(to, "%s%s", separator, range);
