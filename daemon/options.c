@@ -410,7 +410,7 @@ static void print_option(FILE *to, const struct option_info *option)
 	snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
 		option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
 		option->argument ? " " : "", option->argument ? option->argument : "");
-	fprintf(to, "%-34s%s\n", left, option->help);
+	fprintf(to, "%-35s%s\n", left, option->help);
 	if (!option->section)
 		return;
 	option_describe_range(option, range, sizeof(range));
@@ -421,7 +421,7 @@ static void print_option(FILE *to, const struct option_info *option)
 			option->choices[option->initial - option->min]);
 	else if (option->type != OPTION_TEXT && option->type != OPTION_FLOAT)
 		number_print(option, option->initial, initial, sizeof(initial));
-	fprintf(to, "%-34s[%s] %s", "", option->section, option->key);
+	fprintf(to, "%-35s[%s] %s", "", option->section, option->key);
 	separator = ": ";
 	if (range[0]) {
 		fprintf(to, "%s%s", separator, range);

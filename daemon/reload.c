@@ -48,6 +48,16 @@ static void answer(
 	connection_answer(server, request, parcel);
 }
 
+/* One is over. A signal that came meanwhile may have meant a file that was written since. */
+static void next(struct server *server)
+{
+	const bool again = server->reload_again;
+
+	server->reload_again = false;
+	if (again && !server->draining)
+		server_reload(server, NULL);
+}
+
 /* The client is told that, the operator why: the sentence may name a path. */
 static void refuse(struct server *server, struct request *request, const char *why)
 {
@@ -134,6 +144,7 @@ static void load_done(uv_work_t *work, int status)
 		server->reload = NULL;
 		refuse(server, reload->request, reload->error.text);
 		reload_free(reload);
+		next(server);
 	} else {
 		engine_swap(server->engine, reload->model.head, server->generation + 1);
 	}
@@ -159,6 +170,7 @@ void reload_swapped(struct server *server)
 	server_tell_ready(server, "");
 	answer(server, reload->request, ERROR_NONE, NULL);
 	reload_free(reload);
+	next(server);
 }
 
 void reload_drained(struct server *server)
@@ -183,8 +195,12 @@ void server_reload(struct server *server, struct request *request)
 	struct reload *reload;
 	int r;
 
+	if (server->reload && !request) {
+		log_notice("a reload is under way; another one follows it");
+		server->reload_again = true;
+		return;
+	}
 	if (server->reload) {
-		log_warning("a reload is under way; another one was asked for and is not done");
 		answer(server, request, ERROR_RESOURCE_EXHAUSTED, "a reload is under way");
 		return;
 	}

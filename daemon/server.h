@@ -35,6 +35,7 @@ struct server {
 	char model_name[MODEL_NAME_BYTES];
 	uint64_t generation;
 	struct reload *reload; /* under way, or NULL */
+	bool reload_again;     /* a signal came meanwhile */
 
 	struct listener listener;
 	uv_poll_t listen_poll;

@@ -66,6 +66,22 @@ def test_a_reload_says_when_it_began_and_what_came_of_it(reloadable):
     assert ready["STATUS"] == "Serving model on cpu, generation 2; the last reload was refused"
 
 
+def test_a_signal_during_a_reload_is_another_reload(slow_model):
+    """Whoever sends it waits for a RELOADING=1 that is younger: there is one for each signal."""
+    daemon = slow_model.start()
+    begun = []
+    for _ in range(2):
+        before = monotonic_us()
+        daemon.process.send_signal(signal.SIGHUP)
+        if begun:
+            ready = hear(daemon, "READY")[-1]  # of the first one, which was under way
+            assert ready["STATUS"].endswith("generation 2")
+        begun.append(int(hear(daemon, "MONOTONIC_USEC")[-1]["MONOTONIC_USEC"]))
+        assert begun[-1] >= before
+    assert hear(daemon, "READY")[-1]["STATUS"].endswith("generation 3")
+    assert daemon.probe.call("stats")[0]["reloads"] == 2
+
+
 def test_the_end_asks_for_the_time_it_may_take(slow_model):
     daemon = slow_model.start("--drain-timeout", "200s")
     with daemon.connect() as client:
