@@ -93,6 +93,25 @@ def test_the_end_asks_for_the_time_it_may_take(slow_model):
     assert daemon.wait() == 0
 
 
+def test_a_reload_that_ends_during_a_drain_makes_nothing_ready(slow_model):
+    daemon = slow_model.start("--drain-timeout", "60s")
+    with daemon.connect() as client:
+        slow_model.draft(client)
+        daemon.process.send_signal(signal.SIGHUP)
+        hear(daemon, "RELOADING")
+        ids = [client.submit("draft", slow_model.params(client)) for _ in range(60)]  # more than a load takes
+        client.call("ping")
+        daemon.process.send_signal(signal.SIGTERM)
+        hear(daemon, "STOPPING")
+        generations = [client.wait(id)[0]["generation"] for id in ids]
+    assert daemon.wait() == 0
+    assert generations[-1] == 2, "the reload took longer than the drafts"
+    daemon.manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            assert "READY" not in parse(daemon.manager.recv(4096))
+
+
 def fill(path):
     """Until the socket takes nothing more; returns how many datagrams that were."""
     count = 0
