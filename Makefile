@@ -97,7 +97,7 @@ PROGRAMS   := $(BUILD)/draftd $(BUILD)/draftctl $(BUILD)/$(SONAME)
 quiet = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
 
 .PHONY: all
-all: $(PROGRAMS) $(BUILD)/examples ## build draftd, draftctl, libdraft and the examples
+all: $(PROGRAMS) $(BUILD)/examples $(BUILD)/files ## build draftd, draftctl, libdraft, the examples and the manual pages
 
 # ---- compiling ----
 
@@ -202,6 +202,13 @@ check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) all
 check: deps ## install what is missing, build, run every test that needs no GPU
 	+@$(MAKE) --no-print-directory check-run
 
+.PHONY: check-units check-units-run
+check-units: deps ## the systemd units, their security score, users, folders and manual pages, as installed
+	+@$(MAKE) --no-print-directory check-units-run
+check-units-run: all
+	@rm -rf $(BUILD)/units && $(MAKE) --no-print-directory -s install PREFIX=$(abspath $(BUILD))/units DESTDIR=
+	@tests/run "tests/units.sh $(abspath $(BUILD))/units"
+
 # A sanitizer's finding ends the process, and so fails the test that met it.
 .PHONY: check-asan check-ubsan check-tsan check-valgrind check-valgrind-run
 check-asan: deps ## the same under AddressSanitizer, with leak detection
@@ -228,10 +235,11 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CUDA_LIBS)
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions
+check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD)
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
+	@$(GPU_PYTHON) tests/gpu/sandbox.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 
@@ -271,33 +279,83 @@ demo: deps ## install what is missing, build, draft a few tokens
 	+@$(MAKE) --no-print-directory all
 	@BUILD=$(BUILD) tests/demo.sh
 
+# ---- what people who run it read and type, made from the option tables ----
+
+OPTIONS := $(BUILD)/files/options
+MAN := draftd.8 draftd.conf.5 draftctl.1 libdraft.3 draft-protocol.7
+GENERATED := $(addprefix $(BUILD)/files/,$(MAN) draftd.conf draftd.bash draftctl.bash)
+.PHONY: $(BUILD)/files
+$(BUILD)/files: $(GENERATED)
+$(OPTIONS): packaging/generate/options.sh packaging/generate/options.awk $(BUILD)/draftd $(BUILD)/draftctl
+	@mkdir -p $(@D)
+	$(call quiet,GEN)packaging/generate/options.sh $(BUILD)/draftd $(BUILD)/draftctl >$@.new && mv $@.new $@
+# (whole or not at all: a page without its options must not stay)
+generate = $(call quiet,GEN)awk -f packaging/generate/$(1) >$@.new && mv $@.new $@
+$(filter %.5 %.8 %.1,$(GENERATED)): $(BUILD)/files/%: packaging/man/%.in $(OPTIONS) packaging/generate/man.awk
+	$(call generate,man.awk $(OPTIONS) $<)
+$(filter %.3 %.7,$(GENERATED)): $(BUILD)/files/%: packaging/man/%.in
+	@mkdir -p $(@D) && cp $< $@
+$(BUILD)/files/draftd.conf: $(OPTIONS) packaging/generate/conf.awk
+	$(call generate,conf.awk $<)
+$(BUILD)/files/%.bash: $(OPTIONS) packaging/generate/completion.bash packaging/generate/completion.awk
+	$(call generate,completion.awk -v program=$* $(OPTIONS) packaging/generate/completion.bash)
+
 # ---- packages, installing, archives ----
 
-.PHONY: deps install uninstall dist tarball clean help
+.PHONY: deps install uninstall dist tarball deb check-deb clean help
 deps: ## install the Debian packages that building and testing need, if any is missing
 	@packaging/deps.sh
 
+BINDIR := $(PREFIX)/bin
 LIBDIR := $(PREFIX)/lib
+# Settings are where an operator looks for them, /etc, also below /usr/local.
+CONFDIR := $(if $(filter /usr /usr/local,$(PREFIX)),,$(PREFIX))/etc/draftd
+# systemd's own folders below /usr; elsewhere those of the same names, which it reads below /usr/local, too.
+systemd_dir = $(or $(if $(filter /usr,$(PREFIX)),$(shell $(PKG_CONFIG) --variable=$(1) systemd 2>/dev/null)),$(PREFIX)/lib/$(2))
+UNITDIR = $(call systemd_dir,systemdsystemunitdir,systemd/system)
+SYSUSERSDIR = $(call systemd_dir,sysusersdir,sysusers.d)
+TMPFILESDIR = $(call systemd_dir,tmpfilesdir,tmpfiles.d)
 # Where Debian's Python looks: below /usr in one place for every version, below /usr/local in its own version's. The package looks
 # for libdraft three folders up, in LIBDIR.
 PYTHONDIR ?= $(LIBDIR)/$(or $(if $(filter-out /usr,$(PREFIX)),$(notdir $(realpath $(PYTHON)))),python3)/dist-packages
 PYTHON_SRC := $(wildcard client/python/draft/*.py) client/python/draft/py.typed
 DOCDIR := $(PREFIX)/share/doc/draftd
+MANDIR := $(PREFIX)/share/man
+COMPLETIONDIR := $(PREFIX)/share/bash-completion/completions
+UNITS := draftd.service draftd.socket draftd@.service draftd@.socket draftd-metrics.service draftd-metrics.timer
 # What the README leads to, at the same relative places.
 DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMANCE.md kernels/markov.h client/draft.h \
         client/examples/draft.c client/examples/draft_torch.py client/python/README.md tests/integration/wire_codec.py
-install: all ## install below $(DESTDIR)$(PREFIX)
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include) $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(PREFIX)/bin/
+FILL = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@BINDIR@|$(BINDIR)|; s|@CONFDIR@|$(CONFDIR)|; \
+       s|@DOCDIR@|$(DOCDIR)|'
+ALONE   := s|@OF_GPU@||; s|@SOCKET_UNIT@|draftd.socket|; s|@SOCKET@|/run/draftd/draftd.sock|; s|@DEVICES@||
+ONE_GPU := s|@OF_GPU@| on GPU %i|; s|@SOCKET_UNIT@|draftd@%i.socket|; s|@SOCKET@|/run/draftd/%i.sock|; s|@DEVICES@| --backend cuda --devices %i|
+install: all ## install below $(DESTDIR)$(PREFIX), settings in $(DESTDIR)$(CONFDIR)
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(PREFIX)/include $(LIBDIR)/pkgconfig $(UNITDIR) $(CONFDIR))
+	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(BINDIR)/
 	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(LIBDIR)/
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdraft.so
 	install -m 644 client/draft.h $(DESTDIR)$(PREFIX)/include/
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
+	$(FILL) client/libdraft.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libdraft.pc
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/draft $(PYTHON_SRC)
 	for f in $(DOCS); do install -D -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
-uninstall: ## remove what install put there
+	for f in $(MAN); do install -d $(DESTDIR)$(MANDIR)/man$${f##*.} && \
+		$(FILL) $(BUILD)/files/$$f >$(DESTDIR)$(MANDIR)/man$${f##*.}/$$f || exit; done
+	for p in draftd draftctl; do install -D -m 644 $(BUILD)/files/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit; done
+	for u in draftd.service draftd.socket; do \
+		$(FILL) -e '$(ALONE)' packaging/systemd/$$u.in >$(DESTDIR)$(UNITDIR)/$$u && \
+		$(FILL) -e '$(ONE_GPU)' packaging/systemd/$$u.in >$(DESTDIR)$(UNITDIR)/draftd@.$${u#*.} || exit; done
+	$(FILL) packaging/systemd/draftd-metrics.service.in >$(DESTDIR)$(UNITDIR)/draftd-metrics.service
+	install -m 644 packaging/systemd/draftd-metrics.timer $(DESTDIR)$(UNITDIR)/
+	install -D -m 644 packaging/systemd/sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/draftd.conf
+	install -D -m 644 packaging/systemd/tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/draftd.conf
+	[ -e $(DESTDIR)$(CONFDIR)/draftd.conf ] || install -m 644 $(BUILD)/files/draftd.conf $(DESTDIR)$(CONFDIR)/
+uninstall: ## remove what install put there, except a draftd.conf that was edited
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/draftd bin/draftctl include/draft.h)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(SONAME) libdraft.so pkgconfig/libdraft.pc)
+	rm -f $(foreach m,$(MAN),$(DESTDIR)$(MANDIR)/man$(subst .,,$(suffix $(m)))/$(m)) $(addprefix $(DESTDIR)$(COMPLETIONDIR)/,draftd draftctl)
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS)) $(DESTDIR)$(SYSUSERSDIR)/draftd.conf $(DESTDIR)$(TMPFILESDIR)/draftd.conf
+	! cmp -s $(BUILD)/files/draftd.conf $(DESTDIR)$(CONFDIR)/draftd.conf || rm -f $(DESTDIR)$(CONFDIR)/draftd.conf
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(PYTHONDIR)/draft
 
 NAME := draftd-$(VERSION)
@@ -309,6 +367,12 @@ tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERS
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
 		$(if $(CUDA_SRC),build/relocatable/tests/gpu)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
+deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
+	@packaging/deps.sh deb
+	@CUDA=$(CUDA) CUDA_HOME=$(CUDA_HOME) packaging/deb.sh build/deb
+check-deb: ## install, run, upgrade, remove and purge the packages of `make deb` in a chroot (as root)
+	@packaging/deps.sh deb
+	@tests/run "tests/deb/run.sh build/deb"
 
 clean: ## remove build/
 	rm -rf build

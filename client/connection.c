@@ -48,6 +48,7 @@ void handle_free(struct draft *draft)
 		return;
 	handle_reset(draft);
 	region_free_all(draft);
+	event_free_all(draft);
 	result_free_all(draft);
 	driver_close(draft->driver);
 	free(draft->calls);

@@ -19,8 +19,9 @@
  * until draft_reconnect(), or draft_reconnect_within(), which tries again and again.
  *
  * Blocking. Calls that talk to draftd block up to the connection's timeout unless their comment
- * says otherwise. A call that gives up returns -ETIMEDOUT; its late reply is dropped (a region that
- * it grants is given back), and the connection lives on. Interrupting signals do not end a wait.
+ * says otherwise. A call that gives up returns -ETIMEDOUT; its late reply is dropped (a region or
+ * event that it grants is given back), and the connection lives on. Interrupting signals do not end
+ * a wait.
  *
  * Data. Base logits and draft logits are BF16, little-endian, as `uint16_t`. V, K and the limits
  * are in draft_model(). */
@@ -60,6 +61,7 @@ enum {
 
 struct draft;        /* a connection */
 struct draft_region; /* shared memory of a connection */
+struct draft_event;  /* a CUDA event that draftd looks at */
 
 /* Set `size` to sizeof(struct draft_options); zero means the default of every other field. (A
  * program that was built with an older header has a smaller size: fields that it does not know are
@@ -108,11 +110,11 @@ struct draft_device {
 int draft_connect(
 	const struct draft_options *options, struct draft **ret, char *error, size_t error_bytes);
 
-/* The same socket and options again; a connection that still lives is closed first. All regions and
- * requests of the old connection are gone: outstanding tickets are forgotten, also those whose
- * result draft_poll() has not returned, and regions are invalid (their memory stays mapped until
- * draft_region_close(), which then only frees them). Results that draft_poll() did return stay
- * valid. On failure the handle stays, broken. */
+/* The same socket and options again; a connection that still lives is closed first. All regions,
+ * events and requests of the old connection are gone: outstanding tickets are forgotten, also those
+ * whose result draft_poll() has not returned; regions and events are invalid (a region's memory
+ * stays mapped until draft_region_close(); closing either only frees it). Results that draft_poll()
+ * did return stay valid. On failure the handle stays, broken. */
 int draft_reconnect(struct draft *draft);
 
 /* The same, tried until it succeeds or `timeout_us` are over (negative: no limit): for a draftd
@@ -123,8 +125,8 @@ int draft_reconnect(struct draft *draft);
  * the last try's when time is over, are returned. */
 int draft_reconnect_within(struct draft *draft, int64_t timeout_us);
 
-/* Closes the connection and frees everything that belongs to it, its regions and all results too:
- * none may be used or freed after. NULL is fine. Never blocks. */
+/* Closes the connection and frees everything that belongs to it, its regions, events and all
+ * results too: none may be used or freed after. NULL is fine. Never blocks. */
 void draft_close(struct draft *draft);
 
 /* The sentence of the last failed call on this handle, "" if none. Valid until the next call on it.
@@ -160,7 +162,8 @@ enum draft_memory {
  * DRAFT_DEVICE is memory of draftd's first GPU. It is mapped for that GPU through libcuda.so.1,
  * which is looked for when it is first needed; the mapping holds the GPU's primary context
  * (cuDevicePrimaryCtxRetain), the one that the CUDA runtime, PyTorch and others work in. Base
- * logits must be complete when a request is sent: synchronize the stream that wrote them. -ENOTSUP:
+ * logits must be complete when a request is sent: synchronize the stream that wrote them, or name
+ * an event (below). -ENOTSUP:
  * there is no libcuda.so.1, or it is older than CUDA 11.4; -ENODEV: this process does not see the
  * GPU. */
 int draft_region_open(
@@ -197,6 +200,34 @@ void *draft_region_data(const struct draft_region *region);
 const char *draft_region_device(const struct draft_region *region);
 uint64_t draft_region_bytes(const struct draft_region *region);
 
+/* ---- events ---- */
+
+#define DRAFT_EVENT_HANDLE_BYTES 64
+
+/* Shares a CUDA event of the caller's, so that no stream has to be synchronized before a request:
+ * `handle` is what cudaIpcGetEventHandle() (or cuIpcGetEventHandle()) wrote, 64 bytes, of an event
+ * made with cudaEventInterprocess and cudaEventDisableTiming on the GPU `device` (its UUID; NULL:
+ * draftd's first). Nothing of CUDA is called here.
+ *
+ * Record it (cudaEventRecord) behind the work that writes the base logits, and behind whatever
+ * still reads the memory that the draft logits go to; then send the request that names it; record
+ * it again only after the reply: a pipeline needs an event for each request under way, at most 4 a
+ * connection. draftd launches when the event has fired, and no other client waits for it. It must
+ * fire within draftd's event_timeout (1 s by default) of the request's arrival, else
+ * -DRAFT_E_DEADLINE_EXCEEDED. An event that has not been recorded when the request is sent counts
+ * as fired: then draftd reads whatever is in the memory.
+ *
+ * The event itself must live until draft_event_close() has returned, or draft_close().
+ * -DRAFT_E_BAD_REQUEST: the handle is no event of a living process on that GPU, or draftd has no
+ * GPU; -DRAFT_E_NOT_FOUND: the host has no such GPU; -DRAFT_E_RESOURCE_EXHAUSTED: the connection
+ * has 4 events. (PROTOCOL.md, "event_import".) */
+int draft_event_import(struct draft *draft, const void *handle, size_t bytes, const char *device,
+	struct draft_event **ret);
+
+/* Waits until no request waits for it and draftd has let it go. Frees it whatever it returns. NULL
+ * is fine, and so is an event whose connection broke or was replaced: it is freed, 0. */
+int draft_event_close(struct draft_event *event);
+
 /* ---- drafting ---- */
 
 /* Where BF16 logits lie: in memory of the caller's (`data`), or in a region of the same connection.
@@ -228,6 +259,8 @@ struct draft_request {
 	struct draft_place logits; /* neither data nor region: not wanted */
 	uint64_t deadline_us; /* from arrival at draftd to the launch, up to an hour; 0: none */
 	uint32_t priority;    /* 0, or 1 which goes first */
+	struct draft_event *event; /* of the same connection; what it stands for must be done before
+				      the launch. NULL: all is done already */
 };
 
 /* What came back. The caller's until draft_result_free() or draft_close(); arrays and strings live

@@ -47,6 +47,7 @@ struct driver {
 		size_t count);
 	int (*copy_in)(unsigned long long to, const void *from, size_t bytes);
 	int (*copy_out)(void *to, unsigned long long from, size_t bytes);
+	int (*synchronize)(void *stream);
 };
 
 static bool find_functions(struct driver *driver)
@@ -73,6 +74,7 @@ static bool find_functions(struct driver *driver)
 		{"cuMemSetAccess", &driver->set_access},
 		{"cuMemcpyHtoD_v2", &driver->copy_in},
 		{"cuMemcpyDtoH_v2", &driver->copy_out},
+		{"cuStreamSynchronize", &driver->synchronize},
 	};
 
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
@@ -271,6 +273,9 @@ int driver_write(struct driver *driver, const struct driver_mapping *mapping, ui
 
 	if (result == SUCCESS) {
 		result = driver->copy_in(mapping->address + offset, from, bytes);
+		/* It returns when `from` may be reused; draftd may read when the data is there. */
+		if (result == SUCCESS)
+			result = driver->synchronize(NULL);
 		driver->context_pop(&popped);
 	}
 	if (result == SUCCESS)

@@ -84,6 +84,13 @@ struct draft_region {
 	char device[MESSAGE_UUID_BYTES]; /* "": host memory, or the import's own */
 };
 
+struct draft_event {
+	struct draft *draft;
+	struct draft_event *next;
+	uint64_t epoch; /* of the connection that it belongs to */
+	uint32_t id;
+};
+
 struct draft {
 	/* as asked for */
 	char socket_path[SOCKET_PATH_MAX + 1];
@@ -120,6 +127,7 @@ struct draft {
 	struct result **queue_end;
 
 	struct draft_region *regions;
+	struct draft_event *events;
 	struct driver *driver; /* NULL until device memory is mapped */
 
 	/* what draftd said of itself */
@@ -274,6 +282,14 @@ int region_read_import(struct draft *draft, const struct call *call, struct mess
 	struct frame *frame, struct message_fault *fault);
 
 void region_free_all(struct draft *draft);
+
+/* ---- events (event.c) ---- */
+
+/* Into a `uint32_t`: the id. */
+int event_read_import(struct draft *draft, const struct call *call, struct message *message,
+	struct frame *frame, struct message_fault *fault);
+
+void event_free_all(struct draft *draft);
 
 /* ---- statistics (service.c, json.c) ---- */
 

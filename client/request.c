@@ -79,12 +79,24 @@ static int describe_place(struct draft *draft, const char *field,
 	return 0;
 }
 
+static int check_event(struct draft *draft, const struct draft_event *event)
+{
+	if (event && event->draft != draft)
+		return handle_fail(draft, -EINVAL, "the event is another connection's");
+	if (event && event->epoch != draft->epoch)
+		return handle_fail(draft, -DRAFT_E_NOT_FOUND,
+			"the event is from before the reconnect; import it again");
+	return 0;
+}
+
 static int check_request(
 	struct draft *draft, const struct draft_request *request, struct draft_params *ret)
 {
 	int r;
 
 	r = check_columns(draft, request);
+	if (r == 0)
+		r = check_event(draft, request->event);
 	if (r < 0)
 		return r;
 	*ret = (struct draft_params){
@@ -98,6 +110,8 @@ static int check_request(
 		.has_deadline = request->deadline_us > 0,
 		.deadline_us = request->deadline_us,
 		.priority = request->priority,
+		.has_event = request->event != NULL,
+		.event = request->event ? request->event->id : 0,
 	};
 	r = describe_place(draft, "base", request, &request->base, &ret->base);
 	if (r < 0)

@@ -48,7 +48,7 @@ void bell_wait(struct bell *bell, uint64_t spin_us, uint64_t until_us)
 
 		spin(bell, end_us < until_us ? end_us : until_us);
 	}
-	if (bell_change(bell, BELL_QUIET, BELL_SLEEPS))
+	if (clock_us() < until_us && bell_change(bell, BELL_QUIET, BELL_SLEEPS))
 		syscall(SYS_futex, &bell->state, FUTEX_WAIT_BITSET_PRIVATE, BELL_SLEEPS,
 			until_us == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 	bell_silence(bell, BELL_QUIET);

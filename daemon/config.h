@@ -44,6 +44,7 @@ struct config {
 	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
 	uint64_t hello_timeout_us;
 	uint64_t frame_timeout_us;
+	uint64_t event_timeout_us; /* from a draft's arrival to its event */
 	uint64_t drain_timeout_us;
 
 	/* how much to say */

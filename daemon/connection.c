@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include "event.h"
 #include "gateway.h"
 #include "poll_now.h"
 #include "region.h"
@@ -53,6 +54,12 @@ static void handle_closed(uv_handle_t *handle)
 		free(connection);
 }
 
+static void abandon_events(struct connection *connection)
+{
+	while (!link_alone(&connection->events))
+		event_close(LINK_OWNER(connection->events.next, struct event, link), NULL);
+}
+
 static void abandon_regions(struct connection *connection)
 {
 	while (!link_alone(&connection->regions))
@@ -70,6 +77,7 @@ void connection_close(struct connection *connection, int priority, const char *r
 	log_line(priority, &context, "closed: %s", reason);
 
 	connection_abandon_calls(connection);
+	abandon_events(connection);
 	abandon_regions(connection);
 	outbox_done(&connection->outbox);
 	charge_outbox(connection);
@@ -372,10 +380,11 @@ int connection_start(struct server *server, int fd, pid_t pid, struct user *user
 	link_init(&connection->ready);
 	link_init(&connection->dirty);
 	link_init(&connection->regions);
+	link_init(&connection->events);
 	scheduler_flow_init(&connection->flow);
 	connection->server = server;
 	connection->number = server->next_connection++;
-	connection->next_region = 1;
+	connection->next_region = connection->next_event = 1;
 	connection->pid = pid;
 	connection->user = user;
 	user->holds++;

@@ -5,8 +5,8 @@
  * first, then the client's. What else ends it: no hello in time, a frame that breaks the rules or
  * does not become whole (last words, then closed), replies that nobody reads, a socket that breaks.
  * However it ends, queued
- * drafts are taken back, running ones are discarded when they come back, and regions go after their
- * last use. The struct is freed by libuv's last close callback. */
+ * drafts are taken back, running ones are discarded when they come back, and regions and events go
+ * after their last use. The struct is freed by libuv's last close callback. */
 #ifndef DAEMON_CONNECTION_H
 #define DAEMON_CONNECTION_H
 
@@ -72,6 +72,10 @@ struct connection {
 	struct link regions;   /* open */
 	uint32_t region_count; /* open, opening and closing */
 	uint32_t next_region;
+
+	struct link events;   /* open */
+	uint32_t event_count; /* open, opening and closing */
+	uint32_t next_event;
 };
 
 /* Takes over an accepted socket of process `pid` of `user`, whom it holds. Returns 0 or -errno,

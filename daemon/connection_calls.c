@@ -2,6 +2,7 @@
  * server's. */
 #include "connection.h"
 
+#include "event.h"
 #include "region.h"
 #include "server.h"
 
@@ -56,6 +57,7 @@ static void end_request(struct server *server, struct request *request)
 	}
 	region_drop(request->draft.base_region);
 	region_drop(request->draft.logits_region);
+	event_drop(request->draft.event);
 	request_recycle(&server->spare_requests, request);
 }
 

@@ -1,16 +1,19 @@
-/* One pass of the thread: sleep until there is work, take a launch, gather the rows of its requests
- * into columns, launch, wait, scatter, hand back. What can fail: a launch (its requests get
- * INTERNAL) and the device (everything gets DEVICE_LOST, now and later). */
+/* One pass of the thread: ask the events of held drafts, sleep until there is work, take a launch,
+ * gather the rows of its requests into columns, launch, wait, scatter, hand back. What can fail: a
+ * launch (its requests get INTERNAL) and the device (everything gets DEVICE_LOST, now and later).
+ */
 #include "engine.h"
 
 #include "bell.h"
 #include "clock.h"
+#include "held.h"
 #include "scheduler.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 struct columns { /* of the largest launch; engine thread only */
@@ -41,12 +44,14 @@ struct engine {
 	_Alignas(64)
 		pthread_mutex_t lock; /* guards what follows, and the state of queued requests */
 	struct scheduler scheduler;
+	struct held held;
 	struct link finished;
 	struct error_text reason;
 	struct markov_head *next_head;
 	uint64_t next_generation;
 	uint64_t launched_us;     /* 0: no launch under way */
 	uint64_t launch_limit_us; /* of the launch under way: what it may take */
+	uint64_t look_until_us;   /* with something held: looks again and again; then it naps */
 	bool swapped, lost, stop;
 };
 
@@ -188,6 +193,7 @@ static void lose_device(struct engine *engine)
 
 	link_init(&waiting);
 	scheduler_take_all(&engine->scheduler, &waiting);
+	held_take_all(&engine->held, &engine->scheduler, &waiting);
 	for (struct link *link = waiting.next; link != &waiting; link = link->next)
 		LINK_OWNER(link, struct request, queue)->draft.error = ERROR_DEVICE_LOST;
 	finish_all(&waiting);
@@ -220,11 +226,45 @@ static void swap_heads(struct engine *engine)
 	tell_loop(engine);
 }
 
-/* Under the lock, which is released meanwhile: until there is something to do, or sooner. */
-static void wait_for_work(struct engine *engine, uint64_t until_us)
+/* Under the lock, which is released meanwhile. */
+static void look_at_held(struct engine *engine)
 {
+	struct held_look look;
+	struct link over;
+	int r;
+
+	if (!held_any(&engine->held))
+		return;
+	link_init(&over);
+	held_begin_look(&engine->held, &look);
 	pthread_mutex_unlock(&engine->lock);
-	bell_wait(&engine->work, engine->options.spin_us, until_us);
+	held_ask(&look);
+	pthread_mutex_lock(&engine->lock);
+	r = held_end_look(&engine->held, &look, &engine->scheduler, clock_us(), &over);
+	if (r < 0) {
+		error_text_set(&engine->reason, EIO, "a client's event can't be asked");
+		lose_device(engine);
+	}
+	if (!link_alone(&over)) {
+		link_splice(&engine->finished, &over);
+		tell_loop(engine);
+	}
+}
+
+/* Under the lock, which is released meanwhile: until there is something to do, or sooner. No event
+ * rings the bell: with something held, it comes back for the next look. */
+static void wait_for_work(struct engine *engine, uint64_t now_us, uint64_t until_us)
+{
+	uint64_t spin_us = engine->options.spin_us;
+	uint64_t look_us = UINT64_MAX;
+
+	if (held_any(&engine->held)) {
+		if (now_us >= engine->look_until_us)
+			spin_us = 0;
+		look_us = now_us + (spin_us ? 1 : LIMIT_HELD_NAP_US);
+	}
+	pthread_mutex_unlock(&engine->lock);
+	bell_wait(&engine->work, spin_us, look_us < until_us ? look_us : until_us);
 	pthread_mutex_lock(&engine->lock);
 }
 
@@ -247,14 +287,16 @@ static void *engine_main(void *user)
 	uint64_t now_us, begin_us, end_us;
 	int r;
 
+	prctl(PR_SET_TIMERSLACK, 1000); /* ns; naps of 50 us would take twice as long */
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stop) {
 		if (engine->next_head)
 			swap_heads(engine);
+		look_at_held(engine);
 		now_us = clock_us();
 		begin_us = scheduler_begin_us(&engine->scheduler, now_us);
 		if (begin_us > now_us) {
-			wait_for_work(engine, begin_us);
+			wait_for_work(engine, now_us, begin_us);
 			continue;
 		}
 		scheduler_take(&engine->scheduler, now_us, &batch);
@@ -273,6 +315,7 @@ static void *engine_main(void *user)
 		end_us = clock_us();
 		pthread_mutex_lock(&engine->lock);
 		engine->launched_us = 0;
+		engine->look_until_us = end_us + engine->options.spin_us;
 		scheduler_ended(&engine->scheduler, r == 0 ? end_us - now_us : 0, end_us);
 		if (r < 0)
 			engine->reason = error;
@@ -312,6 +355,7 @@ int engine_start(const struct engine_options *options, struct markov_head *head,
 	pthread_mutex_init(&engine->lock, NULL);
 	bell_silence(&engine->news, BELL_SLEEPS); /* the loop thread does not watch yet */
 	scheduler_init(&engine->scheduler, options->max_queue, options->max_rows);
+	held_init(&engine->held);
 	link_init(&engine->finished);
 
 	r = columns_init(&engine->columns, options->max_rows, options->max_steps);
@@ -351,8 +395,21 @@ int engine_stop(struct engine *engine, struct link *left)
 	if (r)
 		return -r;
 	scheduler_take_all(&engine->scheduler, left);
+	held_take_all(&engine->held, &engine->scheduler, left);
 	link_splice(left, &engine->finished);
 	engine_free(engine);
+	return 0;
+}
+
+/* Under the lock. */
+static int hold(struct engine *engine, struct scheduler_flow *flow, struct request *request)
+{
+	int r = scheduler_admit(&engine->scheduler, flow, request);
+
+	if (r < 0)
+		return r;
+	held_add(&engine->held, request);
+	engine->look_until_us = clock_us() + engine->options.spin_us;
 	return 0;
 }
 
@@ -363,8 +420,15 @@ int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct req
 	int r;
 
 	pthread_mutex_lock(&engine->lock);
-	r = engine->lost ? -EIO : scheduler_add(&engine->scheduler, flow, request);
-	if (r == 0) {
+	if (engine->lost)
+		r = -EIO;
+	else if (request->draft.event)
+		r = hold(engine, flow, request);
+	else
+		r = scheduler_add(&engine->scheduler, flow, request);
+	if (r == 0 && request->draft.event) {
+		begins = true; /* its event is to be asked */
+	} else if (r == 0) {
 		/* The clock is read under the lock, so that this reading and the engine's, by which
 		 * it goes to sleep, follow each other as the two do. */
 		now_us = clock_us();
@@ -378,14 +442,14 @@ int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct req
 
 bool engine_cancel(struct engine *engine, struct request *request)
 {
-	bool queued;
+	enum request_state state;
 
 	pthread_mutex_lock(&engine->lock);
-	queued = request->draft.state == REQUEST_QUEUED;
-	if (queued)
+	state = request->draft.state;
+	if (state == REQUEST_HELD || state == REQUEST_ASKED || state == REQUEST_QUEUED)
 		scheduler_remove(&engine->scheduler, request);
 	pthread_mutex_unlock(&engine->lock);
-	return queued;
+	return state == REQUEST_HELD || state == REQUEST_QUEUED;
 }
 
 void engine_swap(struct engine *engine, struct markov_head *head, uint64_t generation)

@@ -38,13 +38,13 @@ int engine_start(const struct engine_options *options, struct markov_head *head,
  * not end; then the engine can't be freed. */
 int engine_stop(struct engine *engine, struct link *left);
 
-/* Queues a draft of `flow`, which must live until the draft is back or launched (so that a flow
- * whose queued drafts were all cancelled may go). 0; -ENOBUFS: the queue is full; -EIO: the device
+/* Queues a draft of `flow`, which must live until the draft is back, cancelled or launched. One
+ * that has an event is held until it has fired. 0; -ENOBUFS: the queue is full; -EIO: the device
  * is lost. */
 int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request);
 
 /* Takes a draft back if it has not been launched: true, it is the caller's again. False: it comes
- * back as finished. */
+ * back as finished; if only its event was being asked at that moment, with CANCELLED. */
 bool engine_cancel(struct engine *engine, struct request *request);
 
 /* Serves from `head` (of the same vocabulary and limits) as `generation`, from the next launch on;
@@ -69,6 +69,7 @@ void engine_watch(struct engine *engine, bool on);
 /* There is something to collect. One atomic load. */
 bool engine_has_news(struct engine *engine);
 
+/* Held drafts too. */
 uint32_t engine_queue_depth(struct engine *engine);
 
 /* A launch is under way. */

@@ -254,6 +254,7 @@ static bool admit(struct connection *connection, const struct message *message)
 	bool answered_later =
 		message->method == METHOD_DRAFT || message->method == METHOD_REGION_OPEN ||
 		message->method == METHOD_REGION_IMPORT || message->method == METHOD_REGION_CLOSE ||
+		message->method == METHOD_EVENT_IMPORT || message->method == METHOD_EVENT_CLOSE ||
 		message->method == METHOD_RELOAD;
 	char text[96];
 
@@ -314,6 +315,12 @@ static void request(struct connection *connection, const struct message *message
 		break;
 	case METHOD_REGION_CLOSE:
 		gateway_region_close(connection, message);
+		break;
+	case METHOD_EVENT_IMPORT:
+		gateway_event_import(connection, message);
+		break;
+	case METHOD_EVENT_CLOSE:
+		gateway_event_close(connection, message);
 		break;
 	default:
 		without_params(connection, message);

@@ -25,6 +25,11 @@ void gateway_draft_done(struct server *server, struct request *request);
 void gateway_region_open(struct connection *connection, const struct message *message, int fd);
 void gateway_region_close(struct connection *connection, const struct message *message);
 
+/* gateway_event.c */
+void gateway_event_import(struct connection *connection, const struct message *message);
+void gateway_event_close(struct connection *connection, const struct message *message);
+struct event *gateway_event_find(const struct connection *connection, uint32_t id);
+
 /* The client will not learn of this region, which it did not close itself: closes it. */
 void gateway_region_withdraw(struct connection *connection, uint32_t id);
 

@@ -3,6 +3,7 @@
 #include "gateway.h"
 
 #include "clock.h"
+#include "event.h"
 #include "region.h"
 #include "server.h"
 
@@ -203,6 +204,25 @@ static int place_logits(struct connection *connection, const struct draft_call *
 	return 0;
 }
 
+/* Holds the event for as long as the engine may ask it. */
+static int attach_event(struct connection *connection, const struct draft_call *wire,
+	struct request *request, struct message_fault *fault)
+{
+	struct draft *draft = &request->draft;
+	struct event *event;
+
+	if (!wire->has_event)
+		return 0;
+	event = gateway_event_find(connection, wire->event);
+	if (!event)
+		return message_refuse(fault, ERROR_NOT_FOUND,
+			"event is %" PRIu32 ", this connection has no such event", wire->event);
+	event_hold(event);
+	draft->event = event;
+	draft->event_until_us = draft->arrival_us + connection->server->config.event_timeout_us;
+	return 0;
+}
+
 /* Makes the request. On failure nothing is left. */
 static int build(struct connection *connection, uint32_t id, const struct draft_call *wire,
 	struct request **ret, struct message_fault *fault)
@@ -238,12 +258,15 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 		wire->has_deadline ? request->draft.arrival_us + wire->deadline_us : UINT64_MAX;
 
 	/* The base last: until then the message lies in the reader. */
-	r = place_logits(connection, wire, vocab, request, fault);
+	r = attach_event(connection, wire, request, fault);
+	if (r == 0)
+		r = place_logits(connection, wire, vocab, request, fault);
 	if (r == 0)
 		r = place_base(connection, wire, vocab, copy, request, fault);
 	if (r < 0) {
 		region_drop(request->draft.base_region);
 		region_drop(request->draft.logits_region);
+		event_drop(request->draft.event);
 		request_recycle(&server->spare_requests, request);
 		return r;
 	}
@@ -287,11 +310,15 @@ void gateway_draft(struct connection *connection, const struct message *message)
 
 /* ---- the way back ---- */
 
-static const char *outcome_text(enum error_code code)
+static const char *outcome_text(const struct draft *draft)
 {
-	switch (code) {
+	if (draft->reason)
+		return draft->reason;
+	switch (draft->error) {
 	case ERROR_DEADLINE_EXCEEDED:
 		return "deadline_us passed before the launch; nothing was computed";
+	case ERROR_CANCELLED:
+		return "cancelled before its launch";
 	case ERROR_DEVICE_LOST:
 		return "the device is lost; the daemon stops";
 	default:
@@ -313,7 +340,7 @@ void gateway_draft_done(struct server *server, struct request *request)
 		return;
 	}
 	if (draft->error != ERROR_NONE) {
-		connection_answer_error(server, request, draft->error, outcome_text(draft->error));
+		connection_answer_error(server, request, draft->error, outcome_text(draft));
 		return;
 	}
 	stats_count_draft(&server->stats, draft, total_us);

@@ -30,6 +30,9 @@
 #define LIMIT_DEVICE_BYTES_DEFAULT (4ull << 30)
 #define LIMIT_DEVICE_BYTES_MAX     (1ull << 44)
 
+/* events of one connection */
+#define LIMIT_EVENTS 4
+
 #define LIMIT_FRAME_BYTES_MIN      (64u << 10)
 #define LIMIT_FRAME_BYTES_DEFAULT  (64u << 20)
 #define LIMIT_FRAME_BYTES_MAX      (1u << 30)
@@ -39,6 +42,7 @@
 #define LIMIT_HELLO_TIMEOUT_US_DEFAULT 5000000ull
 #define LIMIT_FRAME_TIMEOUT_US_DEFAULT 30000000ull /* from a frame's first byte to its last */
 #define LIMIT_DRAIN_TIMEOUT_US_DEFAULT 10000000ull
+#define LIMIT_EVENT_TIMEOUT_US_DEFAULT 1000000ull /* from a draft's arrival to its event */
 #define LIMIT_TIMEOUT_US_MAX           3600000000ull
 
 /* Memory held for inline logits, columns, unread replies and unfinished frames: of one connection's
@@ -87,6 +91,12 @@
 
 /* How long a thread may go on looking for news after the last draft, before it sleeps. */
 #define LIMIT_SPIN_US_MAX 1000000ull
+
+/* Drafts that wait for an event: how many events are asked between two launches, at a microsecond
+ * each (all have their turn), and how long the engine sleeps between looks when it does not spin.
+ */
+#define LIMIT_HELD_LOOKS  64
+#define LIMIT_HELD_NAP_US 50ull
 
 /* Memory of drafts and of their replies that is kept for the next ones: so many pieces of each,
  * none larger than this. */

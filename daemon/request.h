@@ -4,7 +4,8 @@
  * Made and freed by the loop thread. A draft belongs to the engine from engine_submit() until it
  * comes back through engine_collect() or engine_cancel(); meanwhile the loop thread touches only
  * `connection`, `id`, `method` and the link of the connection's table. A draft owns its columns,
- * its frame and its reply's logits, and holds its regions, until its reply is queued. */
+ * its frame and its reply's logits, and holds its regions and its event, until its reply is
+ * queued. */
 #ifndef DAEMON_REQUEST_H
 #define DAEMON_REQUEST_H
 
@@ -16,11 +17,15 @@
 #include <stdint.h>
 
 struct connection;
+struct event;
 struct region;
 struct scheduler_flow;
 
-enum request_state {  /* changes under the engine's lock only */
-	REQUEST_IDLE, /* not with the engine */
+enum request_state {   /* changes under the engine's lock only */
+	REQUEST_IDLE,  /* not with the engine */
+	REQUEST_HELD,  /* until its event has fired */
+	REQUEST_ASKED, /* held, and its event is being asked: nobody but the engine thread touches
+			  it */
 	REQUEST_QUEUED,
 	REQUEST_RUNNING,
 	REQUEST_DONE,
@@ -31,8 +36,9 @@ struct draft {
 	uint32_t priority; /* 0 or 1 */
 	uint64_t arrival_us;
 	uint64_t deadline_us;        /* on the daemon's clock; UINT64_MAX: none */
+	uint64_t event_until_us;     /* then its event must have fired */
 	uint64_t sequence;           /* of arrival in the queue; the scheduler's */
-	struct scheduler_flow *flow; /* while it is queued; the scheduler's */
+	struct scheduler_flow *flow; /* while it is held or queued; the scheduler's */
 	enum request_state state;
 
 	/* columns of `rows`, in the request's own allocation */
@@ -44,14 +50,16 @@ struct draft {
 
 	/* what they lie in; each may be NULL */
 	struct region *base_region, *logits_region;
+	struct event *event; /* that must have fired before the launch */
 	uint8_t *frame; /* malloc'd: the buffer of a frame whose inline base is used in place */
 	uint8_t *reply_logits; /* malloc'd */
 	uint32_t reply_logits_bytes;
 
 	/* the outcome, written by the engine */
 	enum error_code error;
-	uint32_t *tokens; /* [rows*steps] */
-	uint8_t *flags;   /* [rows] */
+	const char *reason; /* of the error, a constant; NULL: what the error says by itself */
+	uint32_t *tokens;   /* [rows*steps] */
+	uint8_t *flags;     /* [rows] */
 	uint64_t generation;
 	uint64_t queue_us, device_us;
 	uint32_t launch_rows; /* of the first request of a launch: rows of all its requests; else 0
@@ -59,7 +67,7 @@ struct draft {
 };
 
 struct request {
-	struct link queue;              /* the scheduler's, a batch's or the finished list */
+	struct link queue; /* the scheduler's, a batch's, or the list of what is held or finished */
 	struct request *next_same_hash; /* the connection's table */
 	struct connection *connection;  /* loop thread only; NULL once the client is gone */
 	uint32_t id;
@@ -88,7 +96,7 @@ void request_pool_done(struct request_pool *pool);
 struct request *request_new_draft(struct request_pool *pool, uint32_t id,
 	const struct draft_call *wire, uint32_t copy_bytes, uint8_t **ret_copy);
 
-/* Frees the request with its buffers; its regions must be dropped. NULL is fine. */
+/* Frees the request with its buffers; its regions and event must be dropped. NULL is fine. */
 void request_free(struct request *request);
 
 /* The same, but the memory of a draft may go into the pool. */

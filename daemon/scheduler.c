@@ -42,9 +42,14 @@ void scheduler_flow_init(struct scheduler_flow *flow)
 	}
 }
 
-uint32_t scheduler_depth(const struct scheduler *scheduler)
+static uint32_t queued(const struct scheduler *scheduler)
 {
 	return scheduler->depth[0] + scheduler->depth[1];
+}
+
+uint32_t scheduler_depth(const struct scheduler *scheduler)
+{
+	return queued(scheduler) + scheduler->held;
 }
 
 static bool goes_before(const struct scheduler_lane *a, const struct scheduler_lane *b)
@@ -73,8 +78,7 @@ static bool hurries(const struct draft *draft)
 
 /* A request of the flow has arrived: whether one that rode in the last launch is back with it, and
  * how soon. */
-static void note_return(
-	struct scheduler *scheduler, struct scheduler_flow *flow, const struct draft *draft)
+static void note_return(struct scheduler *scheduler, struct scheduler_flow *flow, uint64_t now_us)
 {
 	uint64_t ended = scheduler->ended;
 	struct scheduler_ride *ride = &flow->rides[ended & 1];
@@ -82,7 +86,7 @@ static void note_return(
 
 	if (ride->launch == ended && ride->requests > 0) {
 		ride->requests--;
-		flow->prompt = draft->arrival_us <= scheduler->gather_until_us;
+		flow->prompt = now_us <= scheduler->gather_until_us;
 		if (ride->due > 0) {
 			ride->due--;
 			if (scheduler->taken == ended && scheduler->due && --scheduler->due == 0 &&
@@ -94,25 +98,36 @@ static void note_return(
 	}
 }
 
-int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request)
+int scheduler_admit(
+	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request)
+{
+	if (scheduler_depth(scheduler) >= scheduler->max_queue && flow->waiting > 0)
+		return -ENOBUFS;
+	request->draft.state = REQUEST_HELD;
+	request->draft.flow = flow;
+	scheduler->held++;
+	flow->waiting++;
+	return 0;
+}
+
+void scheduler_enter(struct scheduler *scheduler, struct request *request, uint64_t now_us)
 {
 	struct draft *draft = &request->draft;
+	struct scheduler_flow *flow = draft->flow;
 	struct scheduler_lane *lane;
 	bool waits;
 
-	if (scheduler_depth(scheduler) >= scheduler->max_queue && flow->waiting > 0)
-		return -ENOBUFS;
-	note_return(scheduler, flow, draft);
+	note_return(scheduler, flow, now_us);
+	scheduler->held--;
 	draft->sequence = scheduler->next_sequence++;
 	draft->state = REQUEST_QUEUED;
-	draft->flow = flow;
 	lane = lane_for(draft);
 	waits = !link_alone(&lane->requests);
 	link_append(&lane->requests, &request->queue);
 	scheduler->depth[draft->priority]++;
 	scheduler->rows += draft->rows;
+	scheduler->of_length[draft->steps]++;
 	scheduler->hurried += hurries(draft);
-	flow->waiting++;
 	if (!waits) {
 		uint64_t now = scheduler->now[draft->priority];
 		uint64_t paid = flow->paid[draft->priority];
@@ -120,20 +135,38 @@ int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, stru
 		lane->tag = paid > now ? paid : now;
 		activate(scheduler, lane, draft);
 	}
-	return 0;
+}
+
+int scheduler_add(struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request)
+{
+	int r = scheduler_admit(scheduler, flow, request);
+
+	if (r == 0)
+		scheduler_enter(scheduler, request, request->draft.arrival_us);
+	return r;
+}
+
+static void leave_queue(struct scheduler *scheduler, const struct draft *draft)
+{
+	struct scheduler_lane *lane = lane_for(draft);
+
+	if (link_alone(&lane->requests))
+		link_remove(&lane->active);
+	scheduler->depth[draft->priority]--;
+	scheduler->rows -= draft->rows;
+	scheduler->of_length[draft->steps]--;
+	scheduler->hurried -= hurries(draft);
 }
 
 void scheduler_remove(struct scheduler *scheduler, struct request *request)
 {
 	struct draft *draft = &request->draft;
-	struct scheduler_lane *lane = lane_for(draft);
 
 	link_remove(&request->queue);
-	if (link_alone(&lane->requests))
-		link_remove(&lane->active);
-	scheduler->depth[draft->priority]--;
-	scheduler->rows -= draft->rows;
-	scheduler->hurried -= hurries(draft);
+	if (draft->state == REQUEST_QUEUED)
+		leave_queue(scheduler, draft);
+	else
+		scheduler->held--;
 	draft->flow->waiting--;
 	draft->state = REQUEST_IDLE;
 	draft->flow = NULL;
@@ -229,9 +262,11 @@ static void board(
 
 uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us)
 {
-	bool waits = scheduler_depth(scheduler) > 0;
+	uint32_t depth = queued(scheduler);
+	bool waits = depth > 0;
 
-	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows))
+	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows ||
+			     scheduler->of_length[scheduler->last_steps] < depth))
 		return now_us;
 	if (scheduler->due && !scheduler->pause && now_us < scheduler->gather_until_us)
 		return scheduler->gather_until_us;

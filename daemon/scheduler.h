@@ -25,8 +25,11 @@
  * LIMIT_GATHER_US) is the most that is waited, and who came back within it was prompt. When
  * somebody was waited for in vain, the next launches do not wait: one of them at first, twice as
  * many each time, LIMIT_GATHER_PAUSE at most, and one less after each time that it was not in vain.
- * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1 or
- * a deadline. */
+ * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1, a
+ * deadline, or a draft length that can't share a launch with those that are due.
+ *
+ * A request that must not be launched yet, whatever for, is admitted first and enters later: until
+ * then it takes a place in the queue and nothing else, as if it had not arrived. */
 #ifndef DAEMON_SCHEDULER_H
 #define DAEMON_SCHEDULER_H
 
@@ -58,7 +61,7 @@ struct scheduler_ride {
 struct scheduler_flow {
 	struct scheduler_lane lanes[SCHEDULER_PRIORITIES][LIMIT_STEPS_MAX + 1];
 	uint64_t paid[SCHEDULER_PRIORITIES]; /* virtual time up to which it has been served */
-	uint32_t waiting;                    /* its requests in the queue */
+	uint32_t waiting;                    /* its requests, held or in the queue */
 	struct scheduler_ride rides[2]; /* in the launch that ended last and in the one under way,
 					   by the last bit of its number */
 	bool prompt;                    /* came back soon after its last answer */
@@ -76,17 +79,19 @@ struct scheduler {
 			  [LIMIT_STEPS_MAX + 1]; /* lanes by draft length, in order of tags */
 	uint64_t now[SCHEDULER_PRIORITIES];      /* virtual time: the last leader's tag */
 	uint32_t depth[SCHEDULER_PRIORITIES];
+	uint32_t held; /* admitted, not entered */
 	uint32_t max_queue, max_rows;
 	uint32_t
 		led_by_priority; /* launches in a row that priority 1 led while priority 0 waited */
 	uint64_t next_sequence;
 
-	uint32_t rows;                  /* of all that wait */
-	uint32_t hurried;               /* that wait and have a deadline or priority 1 */
-	uint64_t taken, ended;          /* launches; equal: none is under way */
-	uint32_t due;                   /* back after the launch taken last */
-	uint64_t gather_until_us;       /* who comes back until then is prompt */
-	uint32_t last_rows, last_steps; /* of the launch taken last */
+	uint32_t rows;                           /* of all that wait */
+	uint32_t of_length[LIMIT_STEPS_MAX + 1]; /* requests that wait */
+	uint32_t hurried;                        /* that wait and have a deadline or priority 1 */
+	uint64_t taken, ended;                   /* launches; equal: none is under way */
+	uint32_t due;                            /* back after the launch taken last */
+	uint64_t gather_until_us;                /* who comes back until then is prompt */
+	uint32_t last_rows, last_steps;          /* of the launch taken last */
 	struct scheduler_pace paces[LIMIT_STEPS_MAX + 1]; /* by length */
 	uint32_t pause;                                   /* launches that still do not wait */
 	uint32_t pauses; /* how many did after the last failure, less the successes since */
@@ -111,7 +116,13 @@ void scheduler_flow_init(struct scheduler_flow *flow);
 int scheduler_add(
 	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request);
 
-/* Takes a queued request out. */
+/* The two halves of scheduler_add(): counts a draft as one of the queue, with the same bounds, and
+ * leaves its list to the caller; then queues it, as one that has arrived now. */
+int scheduler_admit(
+	struct scheduler *scheduler, struct scheduler_flow *flow, struct request *request);
+void scheduler_enter(struct scheduler *scheduler, struct request *request, uint64_t now_us);
+
+/* Takes a queued or held request out, and off its list. */
 void scheduler_remove(struct scheduler *scheduler, struct request *request);
 
 /* When the next launch may begin: now or earlier if it may now; UINT64_MAX when nothing waits and
@@ -130,9 +141,10 @@ void scheduler_forget_times(struct scheduler *scheduler);
  */
 void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct scheduler_batch *ret);
 
-/* Takes everything, in any order, to `to`. The states stay. */
+/* Takes everything that is queued, in any order, to `to`. */
 void scheduler_take_all(struct scheduler *scheduler, struct link *to);
 
+/* Held ones too. */
 uint32_t scheduler_depth(const struct scheduler *scheduler);
 
 #endif

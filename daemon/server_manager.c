@@ -50,6 +50,7 @@ static void on_watchdog(uv_timer_t *timer)
 		.overdue_us = engine_overdue_us(server->engine, now_us),
 		.busy = engine_busy(server->engine),
 		.queue_depth = engine_queue_depth(server->engine),
+		.idle_max_us = LIMIT_LAUNCH_US + server->config.event_timeout_us,
 		.finished = server->finished_count,
 	};
 	const uint64_t stuck_us = watchdog_stuck_us(&server->watchdog, &view);

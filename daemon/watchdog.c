@@ -1,7 +1,5 @@
 #include "watchdog.h"
 
-#include "limits.h"
-
 uint64_t watchdog_stuck_us(struct watchdog *watchdog, const struct watchdog_view *view)
 {
 	const bool moved = view->finished != watchdog->finished;
@@ -15,5 +13,5 @@ uint64_t watchdog_stuck_us(struct watchdog *watchdog, const struct watchdog_view
 	if (!watchdog->idle_since_us)
 		watchdog->idle_since_us = view->now_us;
 	idle_us = view->now_us - watchdog->idle_since_us;
-	return idle_us > LIMIT_LAUNCH_US ? idle_us : 0;
+	return idle_us > view->idle_max_us ? idle_us : 0;
 }

@@ -16,12 +16,13 @@ struct watchdog_view {
 	uint64_t now_us;
 	uint64_t overdue_us;  /* engine_overdue_us() */
 	bool busy;            /* a launch is under way */
-	uint32_t queue_depth; /* drafts that wait for one */
+	uint32_t queue_depth; /* drafts that wait for one, or for their event */
+	uint64_t idle_max_us; /* for how long they may, with nothing launched meanwhile */
 	uint64_t finished;    /* drafts that have come back, all time */
 };
 
 /* 0: all is well. Else the engine is stuck, in a launch that takes longer than it may, or because
- * it has not launched what waits for LIMIT_LAUNCH_US: for how long. */
+ * it has not launched what waits for longer than it may: for how long. */
 uint64_t watchdog_stuck_us(struct watchdog *watchdog, const struct watchdog_view *view);
 
 #endif

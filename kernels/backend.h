@@ -4,10 +4,11 @@
 #ifndef KERNELS_BACKEND_H
 #define KERNELS_BACKEND_H
 
+#include "kernels/event.h"
 #include "kernels/markov.h"
 #include "kernels/memory.h"
 
-/* What memory.h promises, of a backend on devices that have memory of their own. */
+/* What memory.h and event.h promise, of a backend on devices that have memory of their own. */
 struct memory_backend {
 	/* For the devices of a head with these facts. */
 	int (*open)(const struct markov_facts *facts, void **ret_state, struct error_text *error);
@@ -20,6 +21,10 @@ struct memory_backend {
 	int (*import)(void *state, const char *uuid, int fd, uint64_t bytes,
 		struct device_memory *ret, struct error_text *error);
 	void (*free)(void *state, struct device_memory *device);
+	int (*event_open)(void *state, const char *uuid, const uint8_t *handle, void **ret_event,
+		struct error_text *error);
+	int (*event_query)(const void *event);
+	void (*event_close)(void *event);
 };
 
 struct markov_memory {

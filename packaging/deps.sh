@@ -1,5 +1,6 @@
 #!/bin/bash
 # Installs what building and testing draftd need, if something is missing. Debian 12 and newer; elsewhere it says what to install.
+# Usage: deps.sh [deb]: what making and trying the Debian packages needs besides
 set -eu
 
 msgpack=libmsgpack-dev # Debian 13 renamed it; what apt calls it is looked up when it is needed
@@ -40,9 +41,20 @@ need python3-msgpack module msgpack
 need python3-pytest module pytest
 need python3-numpy module numpy
 need systemd command -v systemd-socket-activate
+need mandoc command -v mandoc
+need python3-yaml module yaml
 need valgrind command -v valgrind
 need clang command -v clang
 need libclang-rt-dev libfuzzer
+if [ "${1:-}" = deb ]; then
+	need debhelper command -v dh
+	need dh-python command -v dh_python3
+	need python3-all command -v py3versions
+	need lintian command -v lintian
+	need chrpath command -v chrpath
+	need debootstrap command -v debootstrap
+	need systemd-container command -v systemd-nspawn
+fi
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null; then

@@ -22,7 +22,8 @@ programs=(bin/draftd bin/draftctl bin/draftd-wire-bench lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device,shared_gpu}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/sandbox.py
+	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi
 

@@ -84,6 +84,8 @@ static const struct {
 	[METHOD_REGION_OPEN] = {"region_open", MESSAGE_REQUEST},
 	[METHOD_REGION_IMPORT] = {"region_import", MESSAGE_REQUEST},
 	[METHOD_REGION_CLOSE] = {"region_close", MESSAGE_REQUEST},
+	[METHOD_EVENT_IMPORT] = {"event_import", MESSAGE_REQUEST},
+	[METHOD_EVENT_CLOSE] = {"event_close", MESSAGE_REQUEST},
 	[METHOD_STATS] = {"stats", MESSAGE_REQUEST},
 	[METHOD_METRICS] = {"metrics", MESSAGE_REQUEST},
 	[METHOD_DRAIN] = {"drain", MESSAGE_REQUEST},

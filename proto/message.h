@@ -23,6 +23,8 @@
 #define MESSAGE_DEVICES_MAX 32
 #define MESSAGE_UUID_BYTES  64 /* "GPU-…" with its NUL, with room */
 
+#define EVENT_HANDLE_BYTES 64 /* a cudaIpcEventHandle_t */
+
 /* Keys of one map, known or not, and bytes of a key: they bound the search for duplicates. */
 #define MESSAGE_KEYS_MAX      64
 #define MESSAGE_KEY_BYTES_MAX 255
@@ -59,6 +61,8 @@ enum method {
 	METHOD_REGION_OPEN,
 	METHOD_REGION_IMPORT,
 	METHOD_REGION_CLOSE,
+	METHOD_EVENT_IMPORT,
+	METHOD_EVENT_CLOSE,
 	METHOD_STATS,
 	METHOD_METRICS,
 	METHOD_DRAIN,
@@ -219,6 +223,8 @@ struct draft_call {
 	bool has_deadline;
 	uint64_t deadline_us; /* from arrival */
 	uint32_t priority;    /* 0 or 1 */
+	bool has_event;
+	uint32_t event; /* that must have fired before the launch */
 };
 
 /* What an encoder needs; arrays of `rows`. With inline base, the caller sends `base.byte_count`
@@ -235,6 +241,8 @@ struct draft_params {
 	bool has_deadline;
 	uint64_t deadline_us;
 	uint32_t priority;
+	bool has_event;
+	uint32_t event;
 };
 
 struct draft_reply {
@@ -302,6 +310,24 @@ int region_reply_decode(
 void region_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t region);
 int region_close_decode(
 	struct wire_cursor params, uint32_t *ret_region, struct message_fault *fault);
+
+/* ---- events ---- */
+
+struct event_request {         /* event_import */
+	const uint8_t *handle; /* EVENT_HANDLE_BYTES, in the body */
+	bool has_device;
+	struct wire_text device; /* UUID */
+};
+
+void event_request_encode(
+	struct wire_buffer *buffer, uint32_t id, const struct event_request *request);
+int event_request_decode(
+	struct wire_cursor params, struct event_request *ret, struct message_fault *fault);
+void event_reply_encode(struct wire_buffer *buffer, uint32_t id, uint32_t event);
+int event_reply_decode(struct wire_cursor result, uint32_t *ret_event, struct message_fault *fault);
+
+void event_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t event);
+int event_close_decode(struct wire_cursor params, uint32_t *ret_event, struct message_fault *fault);
 
 /* ---- metrics ---- */
 

@@ -82,10 +82,11 @@ static const struct field request_fields[] = {
 	ROW("deadline_us", field_read_u64, deadline_us, OPTIONAL_HAS(has_deadline),
 		.max = DRAFT_DEADLINE_US_MAX),
 	ROW("priority", field_read_u32, priority, OPTIONAL, .max = DRAFT_PRIORITY_MAX),
+	ROW("event", field_read_u32, event, OPTIONAL_HAS(has_event), .max = UINT32_MAX),
 };
 #undef OPTIONAL_HAS
 #undef OPTIONAL
-static const struct field_table request_table = {"params", request_fields, 10};
+static const struct field_table request_table = {"params", request_fields, 11};
 
 static int check_lengths(const struct draft_call *request, struct message_fault *fault)
 {
@@ -160,7 +161,8 @@ void draft_request_encode(
 	size_t frame_at = request_begin(buffer, &pk, id, METHOD_DRAFT);
 
 	msgpack_pack_map(&pk, 6u + (params->slots != NULL) + (params->logits.kind != BULK_ABSENT) +
-				      params->has_deadline + (params->priority != 0));
+				      params->has_deadline + (params->priority != 0) +
+				      params->has_event);
 	pack_key_uint(&pk, "steps", params->steps);
 	pack_column_u32(&pk, "anchors", params->anchors, params->rows);
 	pack_column_i64(&pk, "positions", params->positions, params->rows);
@@ -182,6 +184,8 @@ void draft_request_encode(
 		pack_key_uint(&pk, "deadline_us", params->deadline_us);
 	if (params->priority)
 		pack_key_uint(&pk, "priority", params->priority);
+	if (params->has_event)
+		pack_key_uint(&pk, "event", params->event);
 	pack_str(&pk, "base");
 	if (params->base.kind == BULK_INLINE)
 		msgpack_pack_bin(&pk, (size_t)params->base.byte_count);

@@ -173,9 +173,22 @@ static void take_result(struct load *load, struct line *line, const struct draft
 		take_tokens(load, line, lane, reply, now_ns);
 }
 
+static void update_phase(struct load *load, int64_t now_ns, bool stop)
+{
+	const struct load_options *o = &load->options;
+
+	if (load->measure_ns == 0 && (double)(now_ns - load->start_ns) >= o->warmup_s * 1e9)
+		load->measure_ns = now_ns;
+	if (stop && load->sending)
+		load->result->interrupted = true;
+	if (stop || (o->duration_s > 0 && load->measure_ns != 0 &&
+			    (double)(now_ns - load->measure_ns) >= o->duration_s * 1e9))
+		load->sending = false;
+}
+
 /* Takes every reply that is there, and sends the next request for each; waits up to `wait_us` for
  * the first. Sending can take replies in, too; the last look for a reply comes after the last
- * request. */
+ * request. Replies may never cease to be there, so the end of the time is looked for here. */
 static void pump(struct load *load, struct line *line, int64_t wait_us)
 {
 	struct draft_result *reply;
@@ -190,6 +203,7 @@ static void pump(struct load *load, struct line *line, int64_t wait_us)
 		}
 		take_result(load, line, reply);
 		draft_result_free(reply);
+		update_phase(load, clock_ns(), *load->stop);
 		fill_lanes(load, line);
 	}
 	if (!line->broken && line->busy_count == 0 && draft_going_away(line->draft))
@@ -218,19 +232,6 @@ static void draw_progress(const struct load *load, int64_t now_ns)
 	fprintf(stderr, "p50 %s, ", text_duration((double)histogram_at(&result->total, 0.5)).at);
 	fprintf(stderr, "p99 %s, ", text_duration((double)histogram_at(&result->total, 0.99)).at);
 	fprintf(stderr, "%s errors   ", text_count(load_error_count(result)).at);
-}
-
-static void update_phase(struct load *load, int64_t now_ns, bool stop)
-{
-	const struct load_options *o = &load->options;
-
-	if (load->measure_ns == 0 && (double)(now_ns - load->start_ns) >= o->warmup_s * 1e9)
-		load->measure_ns = now_ns;
-	if (stop && load->sending)
-		load->result->interrupted = true;
-	if (stop || (o->duration_s > 0 && load->measure_ns != 0 &&
-			    (double)(now_ns - load->measure_ns) >= o->duration_s * 1e9))
-		load->sending = false;
 }
 
 /* Puts the lines that something can come from into the poll set; false when there is none. */

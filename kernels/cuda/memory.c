@@ -4,6 +4,7 @@
 #include "memory.h"
 
 #include "device.h"
+#include "event.h"
 
 #include <cuda.h>
 #include <errno.h>
@@ -104,6 +105,24 @@ static int find_device(const struct cuda_memory *memory, const char *uuid)
 	return -1;
 }
 
+int cuda_memory_ordinal(const void *state, const char *uuid, struct error_text *error)
+{
+	const struct cuda_memory *memory = state;
+	if (!*uuid)
+		return memory->devices[0];
+	const int ordinal = find_device(memory, uuid);
+	for (uint32_t i = 0; i < memory->device_count; i++)
+		if (ordinal >= 0 && memory->devices[i] == ordinal)
+			return ordinal;
+	if (ordinal < 0)
+		return error_text_set(
+			error, ENODEV, "device is \"%s\", this host has no such GPU", uuid);
+	return error_text_set(error, EXDEV,
+		"device is \"%s\", draftd takes events of the devices of hello only: let a stream "
+		"of one of those wait for the work, and record the event there",
+		uuid);
+}
+
 static int memory_open(const struct markov_facts *facts, void **ret_state, struct error_text *error)
 {
 	struct cuda_memory *memory = calloc(1, sizeof(*memory));
@@ -142,9 +161,7 @@ static int enter(const struct cuda_memory *memory, struct error_text *error)
 	return CUDA_CALL(error, cudaSetDevice(memory->devices[0])) ? -EIO : 0;
 }
 
-/* Whether nothing works any longer. What a failed call was, its result doesn't tell; what is lost
- * fails every call. */
-static bool lost(void)
+bool cuda_memory_lost(void)
 {
 	size_t free_bytes, all_bytes;
 	const cudaError_t result = cudaMemGetInfo(&free_bytes, &all_bytes);
@@ -160,7 +177,7 @@ static int pin(void *state, void *address, size_t bytes, struct error_text *erro
 					     cudaHostRegisterPortable | cudaHostRegisterMapped));
 	if (!r)
 		return 0;
-	return lost() ? -EIO : -ENOMEM;
+	return cuda_memory_lost() ? -EIO : -ENOMEM;
 }
 
 static void unpin(void *state, void *address)
@@ -186,7 +203,7 @@ static int result_of(const struct cuda_memory *memory, CUresult result, int code
 	if (result == CUDA_SUCCESS)
 		return 0;
 	memory->driver.error_name(result, &name);
-	if (lost())
+	if (cuda_memory_lost())
 		code = EIO;
 	else if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		code = ENOMEM;
@@ -258,7 +275,7 @@ static int clear(void *address, uint64_t bytes, struct error_text *error)
 	int r = CUDA_CALL(error, cudaMemsetAsync(address, 0, bytes, cudaStreamPerThread));
 	if (!r)
 		r = CUDA_CALL(error, cudaStreamSynchronize(cudaStreamPerThread));
-	return r && lost() ? -EIO : r;
+	return r && cuda_memory_lost() ? -EIO : r;
 }
 
 static int export_fd(const struct cuda_memory *memory, CUmemGenericAllocationHandle handle,
@@ -359,4 +376,7 @@ const struct memory_backend cuda_memory_backend = {
 	.create = create,
 	.import = import,
 	.free = unmap,
+	.event_open = cuda_event_open,
+	.event_query = cuda_event_query,
+	.event_close = cuda_event_close,
 };

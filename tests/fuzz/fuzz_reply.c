@@ -41,8 +41,9 @@ static int memfd(void)
 
 /* What the calls that block wait for. */
 struct waiting {
-	struct waiter hello, ping, open, import, stats, metrics;
+	struct waiter hello, ping, open, import, stats, metrics, event;
 	struct region_grant opened, imported;
+	uint32_t event_id;
 	char *json, *text;
 };
 
@@ -85,6 +86,8 @@ static void start_calls(struct draft *draft, struct waiting *waiting, uint8_t *l
 	call = start(draft, region_read_open, NULL, NULL);
 	call->reply_fds = 1;
 	call->abandoned = true;
+	start(draft, event_read_import, &waiting->event, &waiting->event_id);
+	start(draft, event_read_import, NULL, NULL)->abandoned = true;
 }
 
 static void receive(struct draft *draft, const uint8_t *data, size_t size)

@@ -45,7 +45,8 @@ static void workload_new(struct workload *w, const struct checkpoint *checkpoint
 	fill_request(&w->c, false);
 	w->base = on_device(bytes);
 	w->logits = on_device(bytes);
-	if (cudaMemcpy(w->base, w->c.base, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+	if (cudaMemcpy(w->base, w->c.base, bytes, cudaMemcpyHostToDevice) != cudaSuccess ||
+		cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess)
 		die("a copy failed");
 	for (uint32_t r = 0; r < ROWS; r++) {
 		w->base_of[r] = w->base + r * STEPS * step;

@@ -47,8 +47,11 @@ static void elements_new(struct elements *e, enum memory_kind memory, size_t cou
 
 void elements_to_device(struct elements *e)
 {
+	/* A copy from memory that is not pinned returns before the data is there, and the heads'
+	 * streams don't wait for the default one. */
 	if (e->device &&
-		cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+		(cudaMemcpy(e->device, e->host, e->bytes, cudaMemcpyHostToDevice) != cudaSuccess ||
+			cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess))
 		die("a copy failed");
 }
 

@@ -17,12 +17,21 @@ import time
 from pathlib import Path
 
 RUN_SECONDS = 6
-TOLERANCE_MIB = 64  # between samples: another process's start, say
+TOLERANCE_MIB = 64  # between samples: where the driver does not tell processes apart, another's start
 
 
-def gpu_mib():
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
+def smi(query):
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits", "--id=0"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def gpu_mib(pid):
+    """What the process has of the GPU's memory; where that is not told, what all have."""
+    for line in smi("--query-compute-apps=pid,used_memory").splitlines():
+        process, used = line.split(", ")
+        if process == str(pid) and used.isdigit():
+            return int(used)
+    return int(smi("--query-gpu=memory.used"))
 
 
 class Client(threading.Thread):
@@ -86,7 +95,7 @@ def main():
         memory = []
         while any(client.is_alive() for client in clients):
             time.sleep(min(10, seconds / 10))
-            memory.append(gpu_mib())
+            memory.append(gpu_mib(daemon.pid))
             rows, wrong = (sum(getattr(c, field) for c in clients) for field in ("rows", "different"))
             print(f"{time.monotonic() - start:4.0f} s: {rows} rows, {wrong} replies different, {memory[-1]} MiB of the GPU", flush=True)
         alive = daemon.poll() is None

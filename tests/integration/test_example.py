@@ -65,5 +65,13 @@ def test_install_compile_and_run(daemon, folder):
     assert run(root / "usr/bin/draftctl", "--socket", daemon.socket, "ping")
     assert run(root / "usr/bin/draftd", "--version").startswith("draftd ")
 
+    # settings are the operator's once they were edited
+    settings = root / "etc/draftd/draftd.conf"
+    installed = settings.read_text()
+    settings.write_text("edited")
+    run(*make, "install", env=environment)
     run(*make, "uninstall", env=environment)
-    assert [path for path in pathlib.Path(root).rglob("*") if not path.is_dir()] == []
+    assert [path for path in root.rglob("*") if not path.is_dir()] == [settings] and settings.read_text() == "edited"
+    settings.write_text(installed)
+    run(*make, "uninstall", env=environment)
+    assert [path for path in root.rglob("*") if not path.is_dir()] == []

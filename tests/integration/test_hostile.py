@@ -489,6 +489,27 @@ def test_imports_that_are_no_good(daemon):
         os.close(fd)
 
 
+def test_events_where_there_are_none(daemon):
+    """The CPU backend has no events: event_import is refused in words, whatever the handle; no id is one of an event's."""
+    with daemon.connect() as client:
+        for params in {"handle": bytes(64)}, {"handle": os.urandom(64), "device": "CPU"}:
+            with pytest.raises(ErrorReply) as refused:
+                client.call("event_import", params)
+            assert refused.value.name == "BAD_REQUEST" and "the cpu backend knows no CUDA events" in str(refused.value)
+        for params in {"handle": bytes(63)}, {"handle": "x" * 64}, {"device": "CPU"}:
+            with pytest.raises(ErrorReply) as refused:
+                client.call("event_import", params)
+            assert refused.value.name == "BAD_REQUEST" and "handle" in str(refused.value)
+        for id in 0, 1, 2**32 - 1:
+            with pytest.raises(ErrorReply) as refused:
+                client.call("event_close", {"event": id})
+            assert refused.value.name == "NOT_FOUND" and f"event is {id}" in str(refused.value)
+            with pytest.raises(ErrorReply) as refused:
+                client.call("draft", small(event=id))
+            assert refused.value.name == "NOT_FOUND" and f"event is {id}" in str(refused.value)
+        client.call("draft", small())
+
+
 # ---- regions ----
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import numpy
 import pytest
 
 import golden
+import wire_codec
 from conftest import BUILD, PATIENCE_S, ROOT, SANITIZED
 from golden import Case
 
@@ -636,6 +638,89 @@ def test_dropped_regions_are_closed(daemon):
             del view
         _dlpack.sweep()
         assert d.stats()["regions"] == 0 and not _dlpack._exports
+
+
+def test_refused_events(daemon):
+    """The daemon's CPU backend has none; what is wrong on this side is not sent."""
+    with connect(daemon) as d:
+        for handle in bytes(64), bytearray(range(64)):
+            refused(draft.BadRequest, "knows no CUDA events", d.event_import, handle)
+        for handle in b"", bytes(63), bytes(65):
+            refused(draft.InvalidArgument, f"handle has {len(handle)} bytes", d.event_import, handle)
+        refused(draft.InvalidArgument, "device has 0 characters", d.event_import, bytes(64), device="")
+
+
+class EventServer:
+    """A daemon with events, as far as a client can tell: what the real one has only on a GPU. Drafts are answered with zeros."""
+
+    def __init__(self, folder, facts):
+        self.path, self.seen = folder / "events.sock", []
+        self.facts = facts
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(os.fspath(self.path))
+        self.listener.listen()
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.listener.close()
+        self.thread.join()
+
+    def result(self, method, params):
+        if method == "hello":
+            return self.facts
+        self.seen.append((method, params))
+        if method == "event_import":
+            return {"event": 40 + len(self.seen)}
+        if method == "draft":
+            tokens = len(params["anchors"]) * params["steps"]
+            return {"tokens": [0] * tokens, "flags": [0] * len(params["anchors"]), "generation": 1,
+                    "times_us": {"queue": 0, "device": 0, "total": 0}}
+        return {}
+
+    def serve(self):
+        client, _ = self.listener.accept()
+        reader = wire_codec.Reader(1 << 20)
+        with client:
+            while data := wire_codec.receive(client)[0]:
+                reader.feed(data)
+                while whole := reader.next():
+                    _, id, method, params = wire_codec.decode(whole[0])
+                    client.sendall(wire_codec.reply(id, self.result(method, params)))
+
+
+def test_events(daemon, folder):
+    case = golden.case("greedy_small")
+    with daemon.connect() as client:
+        facts = client.server
+    with EventServer(folder, facts) as server:
+        with draft.connect(os.fspath(server.path)) as d, draft.connect(os.fspath(daemon.socket)) as other:
+            event = d.event_import(bytes(range(64)))
+            spare = d.event_import(bytes(range(64, 128)), device="GPU-1")
+            assert repr(event) == "<draft.Event>"
+            d.draft(base=base_of(case), event=event, **columns(case))
+            ticket = d.submit(base=base_of(case), event=event, **columns(case))
+            assert any(event in held for held in d._tickets.values())
+            assert d.poll().ticket == ticket
+            d.draft(base=base_of(case), **columns(case))
+            refused(draft.InvalidArgument, "another connection's", other.draft, base=base_of(case), event=event, **columns(case))
+            event.close()
+            event.close()
+            refused(draft.InvalidArgument, "event was closed", d.draft, base=base_of(case), event=event, **columns(case))
+            del spare
+            gc.collect()
+            d.ping()  # closes what was dropped
+            with d.event_import(bytes(64)):
+                pass
+    assert [(method, params.get("event")) for method, params in server.seen] == [
+        ("event_import", None), ("event_import", None), ("draft", 41), ("draft", 41), ("draft", None), ("event_close", 41),
+        ("event_close", 42), ("ping", None), ("event_import", None), ("event_close", 49),
+    ]
+    assert server.seen[0][1] == {"handle": bytes(range(64))}
+    assert server.seen[1][1] == {"handle": bytes(range(64, 128)), "device": "GPU-1"}
 
 
 def test_closed_connection(daemon):

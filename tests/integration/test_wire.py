@@ -76,6 +76,11 @@ DRAFT_REPLY = {
     "tokens": [2, 3], "flags": [0, 1], "generation": 1,
     "times_us": {"queue": 12, "device": 345, "total": 400},
 }
+DRAFT_EVENT = {
+    "steps": 1, "anchors": [3], "positions": [10], "seeds": [7], "temperatures": [0.0], "event": 1,
+    "base": {"region": 1, "offset": 0, "row_stride": 8, "step_stride": 8},
+}
+HANDLE = bytes(range(64))
 STATS = {"server": "draftd/1.0.0", "generation": 1, "drafts": 0}
 
 # File: (fds, the body's value). Written from the protocol's text; msgpack packs it in the shortest widths.
@@ -87,6 +92,7 @@ CANONICAL = {
     "good-ping-reply.bin": (0, [1, 2, None, {}]),
     "good-draft-request-inline.bin": (0, [0, 3, "draft", DRAFT_INLINE]),
     "good-draft-request-region.bin": (0, [0, 4, "draft", DRAFT_REGION]),
+    "good-draft-request-event.bin": (0, [0, 14, "draft", DRAFT_EVENT]),
     "good-draft-request-extremes.bin": (0, [0, 2**32 - 1, "draft", DRAFT_EXTREMES]),
     "good-draft-reply.bin": (0, [1, 4, None, DRAFT_REPLY]),
     "good-draft-reply-logits.bin": (0, [1, 3, None, {**DRAFT_REPLY, "logits": DRAFT_INLINE["base"]}]),
@@ -103,6 +109,13 @@ CANONICAL = {
     "good-region-import-reply.bin": (0, [1, 6, None, {"region": 2}]),
     "good-region-close-request.bin": (0, [0, 7, "region_close", {"region": 2}]),
     "good-region-close-reply.bin": (0, [1, 7, None, {}]),
+    "good-event-import-request.bin": (0, [0, 12, "event_import", {"handle": HANDLE}]),
+    "good-event-import-request-device.bin": (
+        0, [0, 12, "event_import", {"handle": HANDLE, "device": "GPU-00000000-1111-2222-3333-444444444444"}],
+    ),
+    "good-event-import-reply.bin": (0, [1, 12, None, {"event": 1}]),
+    "good-event-close-request.bin": (0, [0, 13, "event_close", {"event": 1}]),
+    "good-event-close-reply.bin": (0, [1, 13, None, {}]),
     "good-stats-request.bin": (0, [0, 8, "stats", {}]),
     "good-stats-reply.bin": (0, [1, 8, None, STATS]),
     "good-metrics-request.bin": (0, [0, 9, "metrics", {}]),

@@ -43,7 +43,7 @@ ERRORS = {  # code: (name, retryable, the server closes the connection)
 CODES = {name: code for code, (name, _, _) in ERRORS.items()}
 
 REQUESTS = (
-    "hello", "ping", "draft", "region_open", "region_import", "region_close", "stats", "metrics",
+    "hello", "ping", "draft", "region_open", "region_import", "region_close", "event_import", "event_close", "stats", "metrics",
     "drain", "reload",
 )
 NOTIFICATIONS = ("cancel", "goaway")
@@ -287,6 +287,7 @@ REGION_REQUEST = fields(
     {"bytes": u64(1), "memory": lambda v: v in MEMORY, "device": is_text(1, 63)}, ("device",)
 )
 REGION_ONLY = fields({"region": u32()})
+EVENT_ONLY = fields({"event": u32()})
 
 PARAMS = {
     "hello": fields({"protocol": u32(), "client": is_text(1, 128)}),
@@ -309,12 +310,15 @@ PARAMS = {
             ),
             "deadline_us": u64(0, 3_600_000_000),
             "priority": u32(0, 1),
+            "event": u32(),
         },
-        ("slots", "logits", "deadline_us", "priority"),
+        ("slots", "logits", "deadline_us", "priority", "event"),
     ),
     "region_open": REGION_REQUEST,
     "region_import": REGION_REQUEST,
     "region_close": REGION_ONLY,
+    "event_import": fields({"handle": lambda v: type(v) is bytes and len(v) == 64, "device": is_text(1, 63)}, ("device",)),
+    "event_close": EVENT_ONLY,
     "stats": EMPTY,
     "metrics": EMPTY,
     "drain": EMPTY,
@@ -368,6 +372,8 @@ RESULTS = {
     ),
     "region_import": REGION_ONLY,
     "region_close": EMPTY,
+    "event_import": EVENT_ONLY,
+    "event_close": EMPTY,
     "stats": EMPTY,
     "metrics": fields({"text": is_text(0, U32)}),
     "drain": EMPTY,

@@ -42,11 +42,12 @@ from .errors import (
     UnknownMethod,
     VersionMismatch,
 )
+from .event import Event
 from .region import Region, Tensor
 
 __all__ = [
     "BadFrame", "BadRequest", "Cancelled", "Connection", "ConnectionLost", "DeadlineExceeded", "Device", "DeviceLost", "DraftError",
-    "Drafted", "Draining", "Internal", "InvalidArgument", "Limits", "Model", "NotFound", "NotRunning", "NotSupported", "OutOfRange",
+    "Drafted", "Draining", "Event", "Internal", "InvalidArgument", "Limits", "Model", "NotFound", "NotRunning", "NotSupported", "OutOfRange",
     "PermissionDenied", "Region", "RegionInUse", "ResourceExhausted", "Result", "Tensor", "Timeout", "TooLarge", "UnknownMethod",
     "VersionMismatch", "connect",
 ]

@@ -89,6 +89,7 @@ class Request(ctypes.Structure):
         ("logits", Place),
         ("deadline_us", c_uint64),
         ("priority", c_uint32),
+        ("event", c_void_p),
     ]
 
 
@@ -110,7 +111,7 @@ class ResultView(ctypes.Structure):
     ]
 
 
-# name: (what it returns, what it takes); a connection and a region are void pointers here
+# name: (what it returns, what it takes); a connection, a region and an event are void pointers here
 FUNCTIONS = {
     "draft_connect": (c_int, POINTER(Options), POINTER(c_void_p), c_char_p, c_size_t),
     "draft_reconnect": (c_int, c_void_p),
@@ -129,6 +130,8 @@ FUNCTIONS = {
     "draft_region_data": (c_void_p, c_void_p),
     "draft_region_device": (c_char_p, c_void_p),
     "draft_region_bytes": (c_uint64, c_void_p),
+    "draft_event_import": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(c_void_p)),
+    "draft_event_close": (c_int, c_void_p),
     "draft_draft": (c_int, c_void_p, POINTER(Request), c_void_p, c_void_p),
     "draft_submit": (c_int, c_void_p, POINTER(Request), POINTER(c_uint64)),
     "draft_poll": (c_int, c_void_p, c_int64, POINTER(POINTER(ResultView))),

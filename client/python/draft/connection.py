@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Union
 from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number
 from ._library import MEMORY, DeviceFacts, Options, Place, Request, ResultView, free, library
 from .errors import TYPED_ERROR_BASE, ConnectionLost, DraftError, TooLarge, connect_error_of, error_of, invalid
+from .event import HANDLE_BYTES, Event
 from .region import Region, Tensor, _Lease, refuse_while_leased
 
 _UINT32_MAX, _UINT64_MAX = 2**32 - 1, 2**64 - 1
@@ -92,7 +93,7 @@ class Handle:
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
         self.leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
-        self.dropped: deque[int] = deque()  # regions that nobody holds, to be closed
+        self.dropped: deque[tuple[Callable[[int], int], int]] = deque()  # regions and events that nobody holds, and what closes them
         weakref.finalize(self, library.draft_close, pointer).atexit = False
 
 
@@ -177,11 +178,12 @@ class Connection:
             self._read_facts(handle)
 
     def _open(self) -> Handle:
-        """The handle, for a caller that has the lock; regions that were dropped are closed first."""
+        """The handle, for a caller that has the lock; regions and events that were dropped are closed first."""
         if self._handle is None:
             raise ConnectionLost(-errno.ENOTCONN, "the connection was closed; connect again")
         while self._handle.dropped:
-            library.draft_region_close(self._handle.dropped.popleft())
+            close, pointer = self._handle.dropped.popleft()
+            close(pointer)
         return self._handle
 
     def _check(self, handle: Handle, code: int) -> int:
@@ -244,6 +246,22 @@ class Connection:
             assert self._handle is not None and pointer.value
             return Region(self, self._handle, pointer.value, memory)
 
+    # ---- events ----
+
+    def event_import(self, handle: bytes, device: str | None = None) -> Event:
+        """Shares a CUDA event of this process by its `handle`: torch.cuda.Event(interprocess=True).ipc_handle(). It was made on the GPU
+        with the UUID `device` (default: draftd's first). Name it in a draft() or submit() after recording it behind the work that
+        writes `base`, and record it again only after the answer. At most 4 a connection."""
+        if len(handle) != HANDLE_BYTES:
+            raise invalid(f"handle has {len(handle)} bytes; an event's has {HANDLE_BYTES}")
+        pointer = ctypes.c_void_p()
+        with self._lock:
+            self._call(
+                library.draft_event_import, bytes(handle), HANDLE_BYTES, None if device is None else device.encode(), pointer
+            )
+            assert self._handle is not None and pointer.value
+            return Event(self, self._handle, pointer.value)
+
     # ---- drafting ----
 
     def draft(
@@ -259,6 +277,7 @@ class Connection:
         logits: Any = None,
         deadline_us: int = 0,
         priority: int = 0,
+        event: Event | None = None,
     ) -> Drafted:
         """Draws `steps` tokens for each row and waits for them.
 
@@ -273,14 +292,15 @@ class Connection:
                       of uint16 [rows, steps, vocab] (row r at row r, zeros for padding rows)
         deadline_us   microseconds from arrival at draftd to the launch; 0: none
         priority      0, or 1 which goes first
+        event         of event_import(), recorded behind whatever still writes `base`
 
         Columns are sequences, or buffers (NumPy, array) that are not copied where the type fits. What lies in a region
-        must be written when this is called: on a GPU, the stream that wrote it is synchronized.
+        must be written when this is called: on a GPU, the stream that wrote it is synchronized, or an `event` says when.
         """
         with self._lock:
             handle = self._open()
             request, _held = self._request(
-                anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority
+                anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority, event
             )
             tokens, flags = memoryview(bytearray(4 * request.rows * request.steps)), memoryview(bytearray(request.rows))
             self._check(handle, library.draft_draft(handle.pointer, request, address_of(tokens), address_of(flags)))
@@ -299,6 +319,7 @@ class Connection:
         logits: Any = None,
         deadline_us: int = 0,
         priority: int = 0,
+        event: Event | None = None,
     ) -> int:
         """Sends what draft() would, and gives its ticket, for poll(). Columns and a `base` that is sent may be reused at once; what
         lies in a region, and `logits`, not before the result."""
@@ -306,7 +327,7 @@ class Connection:
         with self._lock:
             self._open()
             request, held = self._request(
-                anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority
+                anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority, event
             )
             # Whatever interrupts us from here on, memory that libdraft may write stays.
             self._sending.append(held)
@@ -321,6 +342,7 @@ class Connection:
     def _request(
         self, anchors: Column, positions: Column, base: Any, steps: int, seeds: Column | int,
         temperatures: Column | float, slots: Column | None, logits: Any, deadline_us: int, priority: int,
+        event: Event | None,
     ) -> tuple[Request, tuple[Any, ...]]:
         """The request, and what must live as long as a ticket. The request itself holds what must live while it is sent."""
         anchors = column("anchors", UINT32, anchors)
@@ -352,6 +374,9 @@ class Connection:
         if logits is not None:
             request.logits, logits = self._place("logits", logits, shape, places, True)
             held += (logits.region if isinstance(logits, Tensor) else logits,)
+        if event is not None:
+            request.event = event._of(self)
+            held += (event,)
         request.holds = columns, base, logits
         return request, held
 

@@ -69,7 +69,7 @@ class Region:
         self._connection = connection
         self._pointer: int | None = pointer
         # Dropped without a close, it is closed by the connection's next call: here we may be in any thread.
-        self._finalizer = weakref.finalize(self, handle.dropped.append, pointer)
+        self._finalizer = weakref.finalize(self, handle.dropped.append, (library.draft_region_close, pointer))
         self._finalizer.atexit = False
 
     def __enter__(self) -> Region:

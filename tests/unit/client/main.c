@@ -10,6 +10,7 @@ int main(void)
 	srunner_add_suite(runner, request_suite());
 	srunner_add_suite(runner, transport_suite());
 	srunner_add_suite(runner, region_suite());
+	srunner_add_suite(runner, event_suite());
 	srunner_add_suite(runner, service_suite());
 	srunner_add_suite(runner, device_suite()); /* last: its libcuda stays */
 	srunner_run_all(runner, CK_ENV);

@@ -8,6 +8,7 @@ Suite *connection_suite(void);
 Suite *request_suite(void);
 Suite *transport_suite(void);
 Suite *region_suite(void);
+Suite *event_suite(void);
 Suite *service_suite(void);
 Suite *device_suite(void);
 

@@ -6,6 +6,7 @@
 #define SUITES                                                                                     \
 	SUITE(config)                                                                              \
 	SUITE(engine)                                                                              \
+	SUITE(event)                                                                               \
 	SUITE(histogram)                                                                           \
 	SUITE(listener)                                                                            \
 	SUITE(log)                                                                                 \

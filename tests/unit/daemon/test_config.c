@@ -96,6 +96,7 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
 	ck_assert_uint_eq(config.frame_timeout_us, 30000000);
+	ck_assert_uint_eq(config.event_timeout_us, 1000000);
 	ck_assert_uint_eq(config.drain_timeout_us, 10000000);
 	ck_assert_int_eq(config.log_level, LOG_INFO);
 	ck_assert_int_eq(config.cuda.form, MARKOV_CUDA_AUTO);

@@ -4,14 +4,17 @@
  * had from the CPU.) */
 #include "daemon/clock.h"
 #include "daemon/engine.h"
+#include "daemon/event.h"
 #include "daemon/limits.h"
 #include "daemon/scheduler.h"
+#include "kernels/backend.h"
 
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -521,6 +524,413 @@ START_TEST(stop_hands_back_what_is_left)
 }
 END_TEST
 
+/* ---- events: the backend's answer is the test's ---- */
+
+struct answer {
+	atomic_int now; /* what markov_event_query() returns */
+	atomic_uint asked;
+	atomic_bool gated; /* a question says so at `asking` and waits at `may_answer` */
+};
+
+static sem_t asking, may_answer;
+
+static int answer_open(void *state, const char *uuid, const uint8_t *handle, void **ret_event,
+	struct error_text *error)
+{
+	(void)uuid, (void)handle, (void)error;
+	*ret_event = state;
+	return 0;
+}
+
+static int answer_query(const void *event)
+{
+	struct answer *answer = (struct answer *)(uintptr_t)event;
+
+	atomic_fetch_add(&answer->asked, 1);
+	if (atomic_load(&answer->gated)) {
+		sem_post(&asking);
+		sem_wait(&may_answer);
+	}
+	return atomic_load(&answer->now);
+}
+
+static void answer_close(void *event)
+{
+	(void)event;
+}
+
+static const struct memory_backend answers_backend = {
+	.event_open = answer_open, .event_query = answer_query, .event_close = answer_close};
+
+#define ANSWERS (LIMIT_HELD_LOOKS + 6)
+static struct answer answers[ANSWERS];
+static struct event events[ANSWERS];
+static struct scheduler_flow flows[ANSWERS];
+
+static void setup_events(void)
+{
+	static const uint8_t handle[MARKOV_EVENT_HANDLE_BYTES];
+	struct error_text error;
+
+	sem_init(&asking, 0, 0);
+	sem_init(&may_answer, 0, 0);
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		struct markov_memory memory = {&answers_backend, &answers[i]};
+
+		atomic_store(&answers[i].now, 0);
+		atomic_store(&answers[i].asked, 0);
+		atomic_store(&answers[i].gated, false);
+		ck_assert_int_eq(
+			markov_event_open(&memory, "", handle, &events[i].event, &error), 0);
+		scheduler_flow_init(&flows[i]);
+	}
+}
+
+static void teardown_events(void)
+{
+	for (unsigned i = 0; i < ANSWERS; i++)
+		markov_event_close(events[i].event);
+}
+
+static struct request *make_held(uint32_t id, unsigned event)
+{
+	struct request *request = make(id, 1, STEPS);
+
+	request->draft.event = &events[event];
+	request->draft.arrival_us = clock_us();
+	request->draft.event_until_us = UINT64_MAX;
+	return request;
+}
+
+static struct request *submit_held(uint32_t id, unsigned event)
+{
+	struct request *request = make_held(id, event);
+
+	ck_assert_int_eq(engine_submit(engine, &flows[event], request), 0);
+	return request;
+}
+
+/* Until the engine has begun to ask once more than now: what was submitted before has been seen. */
+static void wait_for_look(unsigned event)
+{
+	unsigned before = atomic_load(&answers[event].asked);
+
+	while (atomic_load(&answers[event].asked) < before + 2)
+		sched_yield();
+}
+
+static void fire(unsigned event)
+{
+	atomic_store(&answers[event].now, 1);
+}
+
+START_TEST(a_held_draft_is_passed_and_launched_when_its_event_has_fired)
+{
+	struct request *held = make_held(1, 0), *passing;
+
+	held->draft.arrival_us -= 5000;
+	ck_assert_int_eq(engine_submit(engine, &flows[0], held), 0);
+	wait_for_look(0);
+	ck_assert_uint_eq(engine_queue_depth(engine), 1);
+	ck_assert_int_ne(sem_trywait(&launched), 0);
+	passing = submit(2, 1, STEPS);
+	let_end();
+	collect(1);
+	check_tokens(passing);
+	wait_for_look(0);
+	ck_assert_int_eq(engine_cancel(engine, passing), false); /* done; the other one is not */
+	fire(0);
+	sem_wait(&launched);
+	let_end();
+	collect(1);
+	check_tokens(held);
+	ck_assert_uint_ge(held->draft.queue_us, 5000);
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+}
+END_TEST
+
+START_TEST(an_event_that_has_fired_holds_nothing_up)
+{
+	struct request *request;
+
+	fire(0);
+	request = submit_held(1, 0);
+	sem_wait(&launched);
+	let_end();
+	collect(1);
+	check_tokens(request);
+	ck_assert_uint_eq(atomic_load(&answers[0].asked), 1);
+}
+END_TEST
+
+START_TEST(held_drafts_run_in_the_order_of_their_events)
+{
+	struct request *first = submit_held(1, 0), *second = submit_held(2, 1);
+
+	wait_for_look(1);
+	fire(1);
+	let_end();
+	collect(1);
+	check_tokens(second);
+	ck_assert_uint_eq(engine_queue_depth(engine), 1);
+	fire(0);
+	let_end();
+	collect(1);
+	check_tokens(first);
+}
+END_TEST
+
+/* While a launch runs nobody asks. */
+START_TEST(cancel_takes_back_what_is_held)
+{
+	struct request *running = submit(1, 1, STEPS), *held;
+
+	sem_wait(&launched);
+	held = submit_held(2, 0);
+	ck_assert_uint_eq(engine_queue_depth(engine), 1);
+	ck_assert(engine_cancel(engine, held));
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+	ck_assert_uint_eq(flows[0].waiting, 0);
+	request_free(held);
+	let_end();
+	collect(1);
+	check_tokens(running);
+	ck_assert_uint_eq(atomic_load(&answers[0].asked), 0);
+}
+END_TEST
+
+/* Its event is in the driver's hands just then, and so the draft is the engine's for that moment;
+ * its flow may go at once. Whatever the answer is, it is not launched. */
+START_TEST(cancel_while_the_event_is_being_asked)
+{
+	struct request *held;
+
+	atomic_store(&answers[0].gated, true);
+	held = submit_held(1, 0);
+	sem_wait(&asking);
+	ck_assert(!engine_cancel(engine, held));
+	ck_assert(!engine_cancel(engine, held));
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+	ck_assert_uint_eq(flows[0].waiting, 0);
+	memset(&flows[0], 0xff, sizeof(flows[0]));
+	atomic_store(&answers[0].now, _i);
+	sem_post(&may_answer);
+	collect(1);
+	ck_assert_int_eq(held->draft.state, REQUEST_DONE);
+	ck_assert_int_eq(held->draft.error, ERROR_CANCELLED);
+	ck_assert_int_ne(sem_trywait(&launched), 0);
+}
+END_TEST
+
+START_TEST(cancel_and_event_race)
+{
+	for (unsigned i = 0; i < 500; i++) {
+		struct request *request;
+
+		atomic_store(&answers[0].now, 0);
+		request = submit_held(1, 0);
+		if (i % 2)
+			sched_yield();
+		fire(0);
+		if (engine_cancel(engine, request)) {
+			request_free(request);
+			continue;
+		}
+		let_end();
+		collect(1);
+		if (request->draft.error == ERROR_CANCELLED)
+			ck_assert_int_eq(sem_trywait(&may_end), 0);
+		else
+			check_tokens(request);
+		free_all(&got);
+	}
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+}
+END_TEST
+
+START_TEST(a_deadline_passes_while_a_draft_is_held)
+{
+	struct request *held = make_held(1, 0);
+
+	held->draft.deadline_us = held->draft.arrival_us + 2000;
+	ck_assert_int_eq(engine_submit(engine, &flow, held), 0);
+	collect(1);
+	ck_assert_uint_ge(clock_us(), held->draft.deadline_us);
+	ck_assert_int_eq(held->draft.error, ERROR_DEADLINE_EXCEEDED);
+	ck_assert_ptr_null(held->draft.reason);
+	ck_assert_uint_eq(flow.waiting, 0);
+}
+END_TEST
+
+/* And the engine sleeps between its looks, but for the time that it spins anyway. */
+START_TEST(an_event_that_never_fires_fails_its_draft_alone)
+{
+	struct request *held = make_held(1, 0), *other_one = submit_held(2, 1);
+	uint64_t took_us;
+
+	held->draft.event_until_us = held->draft.arrival_us + 20000;
+	ck_assert_int_eq(engine_submit(engine, &flow, held), 0);
+	collect(1);
+	took_us = clock_us() - held->draft.arrival_us;
+	ck_assert_uint_ge(took_us, 20000);
+	ck_assert_int_eq(held->draft.error, ERROR_DEADLINE_EXCEEDED);
+	ck_assert_ptr_nonnull(strstr(held->draft.reason, "event_timeout"));
+	ck_assert_uint_le(
+		atomic_load(&answers[0].asked), took_us / LIMIT_HELD_NAP_US + SPIN_US + 2);
+	fire(1);
+	let_end();
+	collect(1);
+	check_tokens(other_one);
+}
+END_TEST
+
+START_TEST(an_event_that_was_given_up_fails_its_draft_alone)
+{
+	struct request *held = submit_held(1, 0), *other_one = submit_held(2, 1);
+	struct engine_report report;
+
+	wait_for_look(0);
+	atomic_store(&answers[0].now, -EINVAL);
+	report = collect(1);
+	ck_assert(!report.lost);
+	ck_assert_int_eq(held->draft.error, ERROR_BAD_REQUEST);
+	ck_assert_ptr_nonnull(strstr(held->draft.reason, "given up"));
+	fire(1);
+	let_end();
+	collect(1);
+	check_tokens(other_one);
+}
+END_TEST
+
+START_TEST(a_device_that_an_event_finds_lost_loses_everything)
+{
+	struct request *held, *other_one, *late = make(3, 1, STEPS);
+	struct engine_report report;
+
+	other_one = submit_held(2, 1);
+	held = submit_held(1, 0);
+	wait_for_look(0);
+	atomic_store(&answers[0].now, -EIO);
+	report = collect(2);
+	ck_assert(report.lost);
+	ck_assert_str_ne(report.reason.text, "");
+	ck_assert_int_eq(held->draft.error, ERROR_DEVICE_LOST);
+	ck_assert_int_eq(other_one->draft.error, ERROR_DEVICE_LOST);
+	ck_assert_int_eq(engine_submit(engine, &flow, late), -EIO);
+	request_free(late);
+}
+END_TEST
+
+START_TEST(a_launch_that_loses_the_device_loses_what_is_held)
+{
+	struct request *running = submit(1, 1, STEPS), *held;
+
+	sem_wait(&launched);
+	held = submit_held(2, 0);
+	result = -EIO;
+	let_end();
+	ck_assert(collect(2).lost);
+	ck_assert_int_eq(running->draft.error, ERROR_DEVICE_LOST);
+	ck_assert_int_eq(held->draft.error, ERROR_DEVICE_LOST);
+}
+END_TEST
+
+START_TEST(a_swap_passes_what_is_held)
+{
+	struct request *held = submit_held(1, 0);
+	struct engine_report report;
+
+	wait_for_look(0);
+	engine_swap(engine, &heads[1], 2);
+	sem_wait(&woken);
+	engine_collect(engine, &report);
+	ck_assert(report.swapped);
+	fire(0);
+	let_end();
+	collect(1);
+	check_tokens(held);
+	ck_assert_uint_eq(held->draft.generation, 2);
+	ck_assert_int_eq(last_head, 1);
+}
+END_TEST
+
+START_TEST(held_drafts_count_in_max_queue)
+{
+	struct request *surplus = make(99, 1, STEPS), *held_surplus = make_held(98, 1);
+
+	for (uint32_t i = 0; i < MAX_QUEUE; i++)
+		submit_held(10 + i, 0);
+	ck_assert_uint_eq(engine_queue_depth(engine), MAX_QUEUE);
+	ck_assert_int_eq(engine_submit(engine, &flows[0], surplus), -ENOBUFS);
+	ck_assert_int_eq(engine_submit(engine, &flows[0], held_surplus), -ENOBUFS);
+	ck_assert_int_eq(engine_submit(engine, &other, surplus), 0); /* a newcomer's first */
+	let_end();
+	collect(1);
+	request_free(held_surplus);
+	for (unsigned i = 0; i < MAX_QUEUE; i++)
+		let_end();
+	fire(0);
+	collect(MAX_QUEUE);
+	ck_assert_uint_eq(engine_queue_depth(engine), 0);
+}
+END_TEST
+
+/* More events than are asked in one look: the last one has its turn. */
+START_TEST(every_event_has_its_turn)
+{
+	struct request *last = NULL;
+
+	for (uint32_t i = 0; i < ANSWERS; i++)
+		last = submit_held(i, i);
+	fire(ANSWERS - 1);
+	let_end();
+	collect(1);
+	check_tokens(last);
+	ck_assert_uint_eq(engine_queue_depth(engine), ANSWERS - 1);
+}
+END_TEST
+
+START_TEST(stop_hands_back_what_is_held)
+{
+	struct link left;
+	unsigned count = 0;
+
+	submit_held(1, 0);
+	submit_held(2, 1);
+	link_init(&left);
+	ck_assert_int_eq(engine_stop(engine, &left), 0);
+	for (struct link *link = left.next; link != &left; link = link->next)
+		count++;
+	ck_assert_uint_eq(count, 2);
+	free_all(&left);
+	setup();
+}
+END_TEST
+
+static TCase *make_event_case(const char *name, void (*set)(void))
+{
+	TCase *tcase = tcase_create(name);
+
+	tcase_add_checked_fixture(tcase, setup_events, teardown_events);
+	tcase_add_checked_fixture(tcase, set, teardown);
+	tcase_add_test(tcase, a_held_draft_is_passed_and_launched_when_its_event_has_fired);
+	tcase_add_test(tcase, an_event_that_has_fired_holds_nothing_up);
+	tcase_add_test(tcase, held_drafts_run_in_the_order_of_their_events);
+	tcase_add_test(tcase, cancel_takes_back_what_is_held);
+	tcase_add_loop_test(tcase, cancel_while_the_event_is_being_asked, 0, 2);
+	tcase_add_test(tcase, cancel_and_event_race);
+	tcase_add_test(tcase, a_deadline_passes_while_a_draft_is_held);
+	tcase_add_test(tcase, an_event_that_never_fires_fails_its_draft_alone);
+	tcase_add_test(tcase, an_event_that_was_given_up_fails_its_draft_alone);
+	tcase_add_test(tcase, a_device_that_an_event_finds_lost_loses_everything);
+	tcase_add_test(tcase, a_launch_that_loses_the_device_loses_what_is_held);
+	tcase_add_test(tcase, a_swap_passes_what_is_held);
+	tcase_add_test(tcase, held_drafts_count_in_max_queue);
+	tcase_add_test(tcase, every_event_has_its_turn);
+	tcase_add_test(tcase, stop_hands_back_what_is_held);
+	return tcase;
+}
+
 static TCase *make_case(const char *name, void (*set)(void))
 {
 	TCase *tcase = tcase_create(name);
@@ -550,5 +960,7 @@ Suite *engine_suite(void)
 
 	suite_add_tcase(suite, make_case("sleeping", setup));
 	suite_add_tcase(suite, make_case("spinning", setup_spinning));
+	suite_add_tcase(suite, make_event_case("events, sleeping", setup));
+	suite_add_tcase(suite, make_event_case("events, spinning", setup_spinning));
 	return suite;
 }

@@ -726,6 +726,16 @@ START_TEST(priority_1_does_not_wait)
 }
 END_TEST
 
+START_TEST(another_length_does_not_wait)
+{
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	add_to(&other, 5, 7, 1, 0); /* those that are due could not ride with it */
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+}
+END_TEST
+
 START_TEST(a_deadline_does_not_wait)
 {
 	struct request *request = make(6, 4, 1, 0);
@@ -750,6 +760,57 @@ START_TEST(nothing_waits_but_somebody_is_due)
 }
 END_TEST
 
+/* What is admitted takes a place in the queue, and is otherwise not there. */
+START_TEST(an_admitted_draft_is_not_taken_until_it_enters)
+{
+	struct request *held = make(1, 4, 1, 1), *surplus = make(99, 4, 1, 0);
+
+	ck_assert_int_eq(scheduler_admit(&scheduler, &flow, held), 0);
+	ck_assert_int_eq(held->draft.state, REQUEST_HELD);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0), UINT64_MAX);
+	ck_assert_str_eq(take(0), "");
+	for (uint32_t i = 1; i < MAX_QUEUE; i++)
+		add(10 + i, 1, 1, 0);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), MAX_QUEUE);
+	ck_assert_int_eq(scheduler_add(&scheduler, &flow, surplus), -ENOBUFS);
+	request_free(surplus);
+	scheduler_enter(&scheduler, held, 0);
+	ck_assert_int_eq(held->draft.state, REQUEST_QUEUED);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), MAX_QUEUE);
+	ck_assert_str_eq(take(0), "1"); /* priority 1 */
+}
+END_TEST
+
+START_TEST(an_admitted_draft_can_be_removed)
+{
+	struct request *held = make(1, 4, 1, 0);
+
+	ck_assert_int_eq(scheduler_admit(&scheduler, &flow, held), 0);
+	scheduler_remove(&scheduler, held);
+	ck_assert_int_eq(held->draft.state, REQUEST_IDLE);
+	ck_assert_uint_eq(scheduler_depth(&scheduler), 0);
+	ck_assert_uint_eq(flow.waiting, 0);
+	request_free(held);
+}
+END_TEST
+
+/* Prompt is who enters soon after the last answer, not who was sent soon: the others would wait in
+ * vain for an event. */
+START_TEST(a_draft_that_entered_late_was_not_prompt)
+{
+	struct request *held = make(0, 4, 1, 0);
+
+	two_prompt_ones();
+	held->draft.arrival_us = now_us;
+	ck_assert(clients[0].prompt);
+	ck_assert_int_eq(scheduler_admit(&scheduler, &clients[0], held), 0);
+	now_us += LAUNCH_US; /* longer than anybody is waited for */
+	scheduler_enter(&scheduler, held, now_us);
+	ck_assert(!clients[0].prompt);
+	ck_assert_str_eq(begin(), "0");
+}
+END_TEST
+
 Suite *scheduler_suite(void)
 {
 	Suite *suite = suite_create("scheduler");
@@ -757,6 +818,8 @@ Suite *scheduler_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, nothing_waits);
+	tcase_add_test(tcase, an_admitted_draft_is_not_taken_until_it_enters);
+	tcase_add_test(tcase, an_admitted_draft_can_be_removed);
 	tcase_add_test(tcase, a_lone_request_runs_at_once);
 	tcase_add_test(tcase, one_length_a_launch_oldest_first);
 	tcase_add_test(tcase, oldest_leads_across_lengths);
@@ -792,8 +855,10 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, waiting_in_vain_makes_pauses);
 	tcase_add_test(tcase, a_full_launch_waits_for_nobody);
 	tcase_add_test(tcase, priority_1_does_not_wait);
+	tcase_add_test(tcase, another_length_does_not_wait);
 	tcase_add_test(tcase, a_deadline_does_not_wait);
 	tcase_add_test(tcase, nothing_waits_but_somebody_is_due);
+	tcase_add_test(tcase, a_draft_that_entered_late_was_not_prompt);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

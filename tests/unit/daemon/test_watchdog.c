@@ -7,7 +7,8 @@
 
 Suite *watchdog_suite(void);
 
-#define NOW 5000000ull
+#define NOW         5000000ull
+#define IDLE_MAX_US (LIMIT_LAUNCH_US + 7)
 
 static struct watchdog watchdog;
 
@@ -18,7 +19,7 @@ static void setup(void)
 
 START_TEST(an_idle_engine_is_well)
 {
-	struct watchdog_view view = {.now_us = NOW};
+	struct watchdog_view view = {.now_us = NOW, .idle_max_us = IDLE_MAX_US};
 
 	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);
 	view.now_us += 100 * LIMIT_LAUNCH_US;
@@ -28,7 +29,8 @@ END_TEST
 
 START_TEST(a_launch_may_take_its_time_and_no_longer)
 {
-	struct watchdog_view view = {.now_us = NOW, .busy = true, .queue_depth = 9};
+	struct watchdog_view view = {
+		.now_us = NOW, .idle_max_us = IDLE_MAX_US, .busy = true, .queue_depth = 9};
 
 	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);
 	view.now_us += 100 * LIMIT_LAUNCH_US; /* the engine says what is too long for this one */
@@ -40,13 +42,13 @@ END_TEST
 
 START_TEST(what_waits_must_be_launched)
 {
-	struct watchdog_view view = {.now_us = NOW, .queue_depth = 1};
+	struct watchdog_view view = {.now_us = NOW, .idle_max_us = IDLE_MAX_US, .queue_depth = 1};
 
 	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);
-	view.now_us = NOW + LIMIT_LAUNCH_US;
+	view.now_us = NOW + IDLE_MAX_US;
 	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);
 	view.now_us++;
-	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), LIMIT_LAUNCH_US + 1);
+	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), IDLE_MAX_US + 1);
 	view.busy = true; /* it goes on after all */
 	ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);
 }
@@ -55,7 +57,7 @@ END_TEST
 /* Each look may fall between two launches: what came back meanwhile shows that there were some. */
 START_TEST(an_engine_that_hands_back_is_well)
 {
-	struct watchdog_view view = {.now_us = NOW, .queue_depth = 1};
+	struct watchdog_view view = {.now_us = NOW, .idle_max_us = IDLE_MAX_US, .queue_depth = 1};
 
 	for (unsigned i = 0; i < 100; i++) {
 		ck_assert_uint_eq(watchdog_stuck_us(&watchdog, &view), 0);

@@ -40,6 +40,8 @@ static void again_draft_request(
 		.has_deadline = request->has_deadline,
 		.deadline_us = request->deadline_us,
 		.priority = request->priority,
+		.has_event = request->has_event,
+		.event = request->event,
 	};
 
 	wire_column_u32(&request->anchors, anchors);
@@ -97,6 +99,7 @@ static int again_request(
 		struct hello_request hello;
 		struct draft_call draft;
 		struct region_request region;
+		struct event_request event;
 		uint32_t number;
 	} as;
 	int rc;
@@ -123,6 +126,16 @@ static int again_request(
 		if (!rc)
 			region_close_encode(buffer, message->id, as.number);
 		return rc;
+	case METHOD_EVENT_IMPORT:
+		rc = event_request_decode(message->params, &as.event, fault);
+		if (!rc)
+			event_request_encode(buffer, message->id, &as.event);
+		return rc;
+	case METHOD_EVENT_CLOSE:
+		rc = event_close_decode(message->params, &as.number, fault);
+		if (!rc)
+			event_close_encode(buffer, message->id, as.number);
+		return rc;
 	default:
 		rc = empty_params_decode(message->params, fault);
 		if (!rc)
@@ -138,6 +151,7 @@ static int again_reply(struct wire_buffer *buffer, const struct message *message
 		struct hello_reply hello;
 		struct draft_reply draft;
 		struct region_reply region;
+		uint32_t number;
 		struct wire_text text;
 		size_t frame_at;
 	} as;
@@ -159,6 +173,11 @@ static int again_reply(struct wire_buffer *buffer, const struct message *message
 		rc = region_reply_decode(message->params, &as.region, fault);
 		if (!rc)
 			region_reply_encode(buffer, message->id, &as.region);
+		return rc;
+	case METHOD_EVENT_IMPORT:
+		rc = event_reply_decode(message->params, &as.number, fault);
+		if (!rc)
+			event_reply_encode(buffer, message->id, as.number);
 		return rc;
 	case METHOD_METRICS:
 		rc = metrics_reply_decode(message->params, &as.text, fault);

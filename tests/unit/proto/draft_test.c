@@ -134,6 +134,10 @@ static const struct {
 	{PAIR("priority", "\x01"), NULL},
 	{PAIR("priority", "\x02"), "priority must be an integer from 0 to 1"},
 	{PAIR("priority", "\xc3"), "priority must be an integer from 0 to 1"},
+	{PAIR("event", "\x00"), NULL},
+	{PAIR("event", "\xce\xff\xff\xff\xff"), NULL},
+	{PAIR("event", U33), "event must be an integer from 0 to 4294967295"},
+	{PAIR("event", "\xc0"), "event must be an integer from 0 to 4294967295"},
 };
 
 START_TEST(one_key_changed)
@@ -175,6 +179,7 @@ START_TEST(request_defaults)
 	ck_assert(!request.has_slots && !request.has_deadline);
 	ck_assert_int_eq(request.logits.kind, BULK_ABSENT);
 	ck_assert_uint_eq(request.priority, 0);
+	ck_assert(!request.has_event);
 	ck_assert_int_eq(request.base.kind, BULK_INLINE);
 	ck_assert_uint_eq(request.base.byte_count, 4);
 	ck_assert_mem_eq(request.base.bytes, "abcd", 4);
@@ -268,6 +273,8 @@ START_TEST(request_comes_back)
 		.has_deadline = true,
 		.deadline_us = DRAFT_DEADLINE_US_MAX,
 		.priority = 1,
+		.has_event = true,
+		.event = 3,
 	};
 	struct draft_call request;
 	struct message_fault fault;
@@ -308,6 +315,8 @@ START_TEST(request_comes_back)
 	ck_assert(request.has_deadline);
 	ck_assert_uint_eq(request.deadline_us, DRAFT_DEADLINE_US_MAX);
 	ck_assert_uint_eq(request.priority, 1);
+	ck_assert(request.has_event);
+	ck_assert_uint_eq(request.event, 3);
 	wire_buffer_done(&buffer);
 }
 END_TEST

@@ -90,6 +90,8 @@ static const struct {
 	{METHOD_REGION_OPEN, "region_open", 0},
 	{METHOD_REGION_IMPORT, "region_import", 1},
 	{METHOD_REGION_CLOSE, "region_close", 0},
+	{METHOD_EVENT_IMPORT, "event_import", 0},
+	{METHOD_EVENT_CLOSE, "event_close", 0},
 	{METHOD_STATS, "stats", 0},
 	{METHOD_METRICS, "metrics", 0},
 	{METHOD_DRAIN, "drain", 0},

@@ -13,6 +13,7 @@ Suite *message_suite(void);
 Suite *draft_suite(void);
 Suite *hello_suite(void);
 Suite *region_suite(void);
+Suite *event_suite(void);
 Suite *control_suite(void);
 Suite *vectors_suite(void);
 

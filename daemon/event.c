@@ -1,0 +1,118 @@
+#include "event.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+_Static_assert(EVENT_HANDLE_BYTES == MARKOV_EVENT_HANDLE_BYTES, "the wire carries what is opened");
+
+static struct event *event_of(uv_work_t *work)
+{
+	return LINK_OWNER(work, struct event, work);
+}
+
+/* ---- giving up ---- */
+
+static void close_work(uv_work_t *work)
+{
+	markov_event_close(event_of(work)->event);
+}
+
+static void close_done(uv_work_t *work, int status)
+{
+	struct event *event = event_of(work);
+
+	(void)status; /* never cancelled */
+	event->order.closed(event);
+	free(event);
+}
+
+static void no_work(uv_work_t *work)
+{
+	(void)work;
+}
+
+/* Nothing is asked of a lost device any more: what it has goes with the process. */
+static void close_if_unused(struct event *event)
+{
+	if (!event->open && !event->holds)
+		uv_queue_work(event->pool->loop, &event->work,
+			event->pool->lost ? no_work : close_work, close_done);
+}
+
+/* ---- opening ---- */
+
+static enum error_code code_of(int result)
+{
+	switch (result) {
+	case -EIO:
+		return ERROR_DEVICE_LOST;
+	case -ENODEV:
+		return ERROR_NOT_FOUND;
+	case -ENOMEM:
+		return ERROR_RESOURCE_EXHAUSTED;
+	default: /* no handle of an event, or of a device that does not count */
+		return ERROR_BAD_REQUEST;
+	}
+}
+
+static void open_work(uv_work_t *work)
+{
+	struct event *event = event_of(work);
+	int r = markov_event_open(event->pool->memory, event->order.device, event->order.handle,
+		&event->event, &event->why);
+
+	if (r == -EIO)
+		message_refuse(&event->fault, ERROR_DEVICE_LOST, "the device is lost");
+	else if (r < 0)
+		message_refuse(&event->fault, code_of(r), "%s", event->why.text);
+}
+
+static void open_done(uv_work_t *work, int status)
+{
+	struct event *event = event_of(work);
+	bool failed = event->fault.code != ERROR_NONE;
+
+	(void)status; /* never cancelled */
+	event->open = !failed;
+	event->order.opened(event);
+	if (failed)
+		free(event);
+}
+
+int event_start(struct region_pool *pool, const struct event_order *order)
+{
+	struct event *event = calloc(1, sizeof(*event));
+
+	if (!event)
+		return -ENOMEM;
+	link_init(&event->link);
+	event->pool = pool;
+	event->order = *order;
+	uv_queue_work(pool->loop, &event->work, open_work, open_done);
+	return 0;
+}
+
+/* ---- use ---- */
+
+void event_hold(struct event *event)
+{
+	event->holds++;
+}
+
+void event_drop(struct event *event)
+{
+	if (!event)
+		return;
+	event->holds--;
+	close_if_unused(event);
+}
+
+void event_close(struct event *event, struct request *waiting)
+{
+	link_remove(&event->link);
+	event->open = false;
+	event->order.waiting = waiting;
+	close_if_unused(event);
+}
