@@ -130,6 +130,7 @@ int terminal_open(struct error_text *error)
 	handle(SIGTSTP, stop, SA_RESTART);
 	handle(SIGWINCH, resized, 0);
 	enter();
+	redraw = 0; /* nothing has been shown yet */
 	return 0;
 }
 
