@@ -929,9 +929,9 @@ def test_interrupts(daemon):
         tickets, results = [], []
         for lines in interrupted(submit):
             drain()
+            assert len(results) == d.stats()["requests"].get("draft", 0), "of all that was sent"
         drain()
-        assert lines > 50 and len(tickets) == 1
-        assert len(results) == d.stats()["requests"]["draft"] > 1, "of all that was sent"
+        assert lines > 50 and len(tickets) == 1 and len(results) > 1
         for lines in interrupted(lambda: d.poll(-1)):
             drain()
             submit()
@@ -1091,10 +1091,13 @@ def test_a_poll_hinders_nobody(daemon):
         results = []
         thread = threading.Thread(target=lambda: results.append(d.poll(-1)))
         thread.start()
-        end = time.monotonic() + PATIENCE_S
-        for _ in range(10000):
+        waited = 0
+        for _ in range(50):
+            time.sleep(0.001)  # the poll() goes on
+            start = time.monotonic()
             d.events()
-            assert time.monotonic() < end
+            waited += time.monotonic() - start
+        assert waited < 1, "for 50 calls that wait for nothing"
         assert thread.is_alive()
         os.kill(daemon.pid, signal.SIGCONT)
         d.ping()  # takes the result from the socket, perhaps
