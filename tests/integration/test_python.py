@@ -927,9 +927,16 @@ def test_interrupts(daemon):
         for _ in interrupted(d.stats):
             assert len(d._texts) <= 1
         tickets, results = [], []
+        os.kill(daemon.pid, signal.SIGSTOP)  # so that no answer is there before poll() asks what to wait for
         for lines in interrupted(submit):
+            known = sum(ticket.value > 0 for ticket, _ in d._sent)
+            before = len(results)
+            os.kill(daemon.pid, signal.SIGCONT)
             drain()
             assert len(results) == d.stats()["requests"].get("draft", 0), "of all that was sent"
+            assert len(results) - before == known
+            os.kill(daemon.pid, signal.SIGSTOP)
+        os.kill(daemon.pid, signal.SIGCONT)
         drain()
         assert lines > 50 and len(tickets) == 1 and len(results) > 1
         for lines in interrupted(lambda: d.poll(-1)):
