@@ -238,6 +238,14 @@ int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64
 int call_run(
 	struct draft *draft, uint64_t ticket, int fd, struct waiter *waiter, int64_t deadline_us);
 
+/* The encoders of region_close and event_close. */
+typedef void call_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t what);
+
+/* Has draftd close `what`, and waits. */
+int call_close(struct draft *draft, call_close_encode *encode, uint32_t what);
+/* Has it close what nobody wants, without waiting. */
+int call_close_later(struct draft *draft, call_close_encode *encode, uint32_t what);
+
 /* Handles one received frame and closes the descriptors that nobody took. */
 int call_reply(struct draft *draft, struct frame *frame);
 

@@ -111,6 +111,8 @@ void connection_count_inflight(struct connection *connection, int change);
 
 struct request *connection_find(const struct connection *connection, uint32_t id);
 void connection_add(struct connection *connection, struct request *request);
+/* A call that was added, for a message; or NULL, and the client is refused for want of memory. */
+struct request *connection_begin(struct connection *connection, const struct message *message);
 
 /* The call is answered by `parcel` (as connection_send()), or by an error; the request is freed.
  * Its client may be gone. */

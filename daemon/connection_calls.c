@@ -40,6 +40,18 @@ void connection_add(struct connection *connection, struct request *request)
 	connection->server->held_bytes += request->held_bytes;
 }
 
+struct request *connection_begin(struct connection *connection, const struct message *message)
+{
+	struct request *request = request_new(message->id, message->method);
+
+	if (request)
+		connection_add(connection, request);
+	else
+		connection_refuse(
+			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	return request;
+}
+
 /* Takes a call out of the books and gives its memory back. */
 static void end_request(struct server *server, struct request *request)
 {

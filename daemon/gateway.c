@@ -176,13 +176,9 @@ static void reload(struct connection *connection, const struct message *message)
 
 	if (!may_command(connection, message))
 		return;
-	request = request_new(message->id, METHOD_RELOAD);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	server_reload(server, request);
 }
 

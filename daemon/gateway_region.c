@@ -195,13 +195,9 @@ void gateway_region_open(struct connection *connection, const struct message *me
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		goto close_fd;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		goto close_fd;
-	}
-	connection_add(connection, request);
 	order = (struct region_order){
 		.id = connection->next_region,
 		.user = connection->user,
@@ -247,12 +243,8 @@ void gateway_region_close(struct connection *connection, const struct message *m
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	region_close(region, request);
 }
