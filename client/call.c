@@ -171,6 +171,35 @@ int call_take_empty(struct draft *draft, const struct call *call, struct message
 	return empty_params_decode(message->params, fault);
 }
 
+int call_close(struct draft *draft, call_close_encode *encode, uint32_t what)
+{
+	struct waiter waiter = {0};
+	struct call *call;
+	uint64_t ticket;
+	int r;
+
+	r = call_start(draft, call_take_empty, &waiter, &call);
+	if (r < 0)
+		return r;
+	ticket = call->ticket;
+	wire_buffer_clear(&draft->head);
+	encode(&draft->head, (uint32_t)ticket, what);
+	return call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
+}
+
+int call_close_later(struct draft *draft, call_close_encode *encode, uint32_t what)
+{
+	struct call *call;
+	int r;
+
+	r = call_start(draft, call_take_empty, NULL, &call);
+	if (r < 0)
+		return r;
+	call->abandoned = true;
+	encode(&draft->unsent, (uint32_t)call->ticket, what);
+	return 0;
+}
+
 /* ---- frames ---- */
 
 static int broke_protocol(struct draft *draft, const char *what)

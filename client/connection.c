@@ -58,9 +58,8 @@ void handle_free(struct draft *draft)
 	free(draft);
 }
 
-static int open_connection(struct draft *draft)
+int handle_open(struct draft *draft, int64_t deadline_us)
 {
-	int64_t deadline_us = deadline_after(draft->timeout_us);
 	char why[ERROR_TEXT_BYTES];
 	int r;
 
@@ -138,7 +137,7 @@ int draft_connect(
 	if (draft) {
 		r = set_options(draft, options);
 		if (r == 0)
-			r = open_connection(draft);
+			r = handle_open(draft, deadline_after(draft->timeout_us));
 	}
 	if (r == 0) {
 		*ret = draft;
@@ -152,7 +151,7 @@ int draft_connect(
 
 int draft_reconnect(struct draft *draft)
 {
-	return open_connection(draft);
+	return handle_open(draft, deadline_after(draft->timeout_us));
 }
 
 void draft_close(struct draft *draft)

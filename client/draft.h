@@ -16,7 +16,7 @@
  * -ECONNRESET (draftd closed it), -EPROTO (draftd broke the protocol), -ENOMEM (no memory for what
  * draftd sent, or what is half sent), -DRAFT_E_BAD_FRAME or -DRAFT_E_VERSION_MISMATCH. A broken
  * connection stays broken (every call that needs draftd returns -ENOTCONN, and draft_fd() is -1)
- * until draft_reconnect(); how often and when to try that is the caller's to decide.
+ * until draft_reconnect(), or draft_reconnect_within(), which tries again and again.
  *
  * Blocking. Calls that talk to draftd block up to the connection's timeout unless their comment
  * says otherwise. A call that gives up returns -ETIMEDOUT; its late reply is dropped (a region or
@@ -116,6 +116,14 @@ int draft_connect(
  * stays mapped until draft_region_close(); closing either only frees it). Results that draft_poll()
  * did return stay valid. On failure the handle stays, broken. */
 int draft_reconnect(struct draft *draft);
+
+/* The same, tried until it succeeds or `timeout_us` are over (negative: no limit): for a draftd
+ * that restarts. The first try comes at once, the second after 10 ms, and each pause is twice the
+ * one before, up to 1 s; each is cut by up to a half at random, so that many clients do not all
+ * come at the same moment. Sleeps and blocks meanwhile. Only what may pass is waited out: errors
+ * that draft_error_retryable() is true of, and -ENOENT (there is no socket, yet). Other errors, and
+ * the last try's when time is over, are returned. */
+int draft_reconnect_within(struct draft *draft, int64_t timeout_us);
 
 /* Closes the connection and frees everything that belongs to it, its regions, events and all
  * results too: none may be used or freed after. NULL is fine. Never blocks. */

@@ -8,20 +8,6 @@
 
 _Static_assert(DRAFT_EVENT_HANDLE_BYTES == EVENT_HANDLE_BYTES, "draft.h says how long a handle is");
 
-/* Asks draftd to close an event that nobody wants, without waiting. */
-static int give_back(struct draft *draft, uint32_t id)
-{
-	struct call *call;
-	int r;
-
-	r = call_start(draft, call_take_empty, NULL, &call);
-	if (r < 0)
-		return r;
-	call->abandoned = true;
-	event_close_encode(&draft->unsent, (uint32_t)call->ticket, id);
-	return 0;
-}
-
 int event_read_import(struct draft *draft, const struct call *call, struct message *message,
 	struct frame *frame, struct message_fault *fault)
 {
@@ -31,7 +17,7 @@ int event_read_import(struct draft *draft, const struct call *call, struct messa
 	if (event_reply_decode(message->params, &id, fault) < 0)
 		return -EBADMSG;
 	if (!call->waiter)
-		return give_back(draft, id);
+		return call_close_later(draft, event_close_encode, id);
 	*(uint32_t *)call->waiter->into = id;
 	return 0;
 }
@@ -97,9 +83,6 @@ int draft_event_close(struct draft_event *event)
 {
 	struct draft *draft;
 	struct draft_event **at;
-	struct waiter waiter = {0};
-	struct call *call;
-	uint64_t ticket;
 	int r = 0;
 
 	if (!event)
@@ -109,16 +92,8 @@ int draft_event_close(struct draft_event *event)
 		;
 	*at = event->next;
 	/* With its connection draftd's side of it has gone already. */
-	if (draft->broken || event->epoch != draft->epoch)
-		goto out;
-	r = call_start(draft, call_take_empty, &waiter, &call);
-	if (r < 0)
-		goto out;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	event_close_encode(&draft->head, (uint32_t)ticket, event->id);
-	r = call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
-out:
+	if (!draft->broken && event->epoch == draft->epoch)
+		r = call_close(draft, event_close_encode, event->id);
 	free(event);
 	return r;
 }

@@ -150,6 +150,11 @@ struct draft {
 struct draft *handle_new(void);
 void handle_free(struct draft *draft); /* NULL is fine */
 
+/* Connects and says hello, in place of the connection before. 0, or why not, with the handle
+ * broken.
+ */
+int handle_open(struct draft *draft, int64_t deadline_us);
+
 /* Forgets every call, queued result and byte of the connection, and closes its socket. */
 void handle_reset(struct draft *draft);
 
@@ -232,6 +237,14 @@ int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64
 /* Sends the request in `head` of the call `ticket`, with `fd` (or -1), and waits. */
 int call_run(
 	struct draft *draft, uint64_t ticket, int fd, struct waiter *waiter, int64_t deadline_us);
+
+/* The encoders of region_close and event_close. */
+typedef void call_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t what);
+
+/* Has draftd close `what`, and waits. */
+int call_close(struct draft *draft, call_close_encode *encode, uint32_t what);
+/* Has it close what nobody wants, without waiting. */
+int call_close_later(struct draft *draft, call_close_encode *encode, uint32_t what);
 
 /* Handles one received frame and closes the descriptors that nobody took. */
 int call_reply(struct draft *draft, struct frame *frame);

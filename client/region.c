@@ -12,20 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Asks draftd to close a region that nobody wants, without waiting. */
-static int give_back(struct draft *draft, uint32_t id)
-{
-	struct call *call;
-	int r;
-
-	r = call_start(draft, call_take_empty, NULL, &call);
-	if (r < 0)
-		return r;
-	call->abandoned = true;
-	region_close_encode(&draft->unsent, (uint32_t)call->ticket, id);
-	return 0;
-}
-
 int region_read_open(struct draft *draft, const struct call *call, struct message *message,
 	struct frame *frame, struct message_fault *fault)
 {
@@ -35,7 +21,7 @@ int region_read_open(struct draft *draft, const struct call *call, struct messag
 	if (region_reply_decode(message->params, &reply, fault) < 0)
 		return -EBADMSG;
 	if (!call->waiter)
-		return give_back(draft, reply.region);
+		return call_close_later(draft, region_close_encode, reply.region);
 	grant = call->waiter->into;
 	if (!reply.has_memory || reply.memory != grant->memory || reply.bytes < grant->bytes)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
@@ -57,7 +43,7 @@ int region_read_import(struct draft *draft, const struct call *call, struct mess
 	if (region_reply_decode(message->params, &reply, fault) < 0)
 		return -EBADMSG;
 	if (!call->waiter)
-		return give_back(draft, reply.region);
+		return call_close_later(draft, region_close_encode, reply.region);
 	((struct region_grant *)call->waiter->into)->region = reply.region;
 	return 0;
 }
@@ -207,7 +193,8 @@ static int open_region(struct draft *draft, uint64_t bytes, enum draft_memory me
 	if (r < 0) {
 		if (r == -EINVAL)
 			r = -EPROTO; /* it is draftd that gave something wrong */
-		if (!draft->broken && give_back(draft, grant.region) == 0)
+		if (!draft->broken &&
+			call_close_later(draft, region_close_encode, grant.region) == 0)
 			transport_flush(draft);
 		goto out;
 	}
@@ -291,9 +278,6 @@ int draft_region_close(struct draft_region *region)
 {
 	struct draft *draft;
 	struct draft_region **at;
-	struct waiter waiter = {0};
-	struct call *call;
-	uint64_t ticket;
 	int r = 0;
 
 	if (!region)
@@ -303,16 +287,8 @@ int draft_region_close(struct draft_region *region)
 		;
 	*at = region->next;
 	/* With its connection draftd's side of it has gone already. */
-	if (draft->broken || region->epoch != draft->epoch)
-		goto out;
-	r = call_start(draft, call_take_empty, &waiter, &call);
-	if (r < 0)
-		goto out;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	region_close_encode(&draft->head, (uint32_t)ticket, region->id);
-	r = call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
-out:
+	if (!draft->broken && region->epoch == draft->epoch)
+		r = call_close(draft, region_close_encode, region->id);
 	region_free(region);
 	return r;
 }

@@ -36,6 +36,27 @@ static int check_together(const struct config *config, struct error_text *error)
 	return 0;
 }
 
+/* 0: a user may have three quarters of what all have, so that a quarter is left for others. */
+static uint64_t share(uint64_t most, uint64_t least)
+{
+	const uint64_t three_quarters = most - most / 4;
+
+	return three_quarters > least ? three_quarters : least;
+}
+
+static void fill_shares(struct config *config)
+{
+	if (!config->max_user_connections)
+		config->max_user_connections = (uint32_t)share(config->max_connections, 1);
+	if (!config->max_user_inflight)
+		config->max_user_inflight = (uint32_t)share(config->max_queue, 1);
+	if (!config->max_user_memory_bytes)
+		config->max_user_memory_bytes =
+			share(config->max_memory_bytes, config->max_region_bytes);
+	if (!config->max_user_device_bytes)
+		config->max_user_device_bytes = share(config->max_device_bytes, 0);
+}
+
 /* Long options with their index in the table as value, beyond every letter. */
 #define LONG_BASE 256
 
@@ -143,11 +164,17 @@ int config_parse(int argc, char **argv, struct config *ret, struct error_text *e
 	r = check_together(&config, error);
 	if (r < 0)
 		goto out;
+	fill_shares(&config);
 	*ret = config;
 	return 0;
 out:
 	config_done(&config);
 	return r;
+}
+
+static bool same_text(const char *one, const char *other)
+{
+	return one && other ? strcmp(one, other) == 0 : one == other;
 }
 
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
@@ -160,7 +187,8 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 	if (r < 0)
 		return r;
 	/* Clients hold the socket open, and a new one would leave them behind. */
-	if (strcmp(config.socket_path, running->socket_path) != 0 ||
+	if (!same_text(config.socket_path, running->socket_path) ||
+		!same_text(config.socket_group, running->socket_group) ||
 		config.socket_mode != running->socket_mode) {
 		r = error_text_set(error, EINVAL,
 			"[socket] has changed; that needs a restart, a reload keeps the socket as "
@@ -176,6 +204,7 @@ void config_done(struct config *config)
 {
 	free(config->config_path);
 	free(config->socket_path);
+	free(config->socket_group);
 	free(config->model_path);
 	free(config->devices);
 	*config = (struct config){0};

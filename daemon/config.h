@@ -17,6 +17,7 @@ struct config {
 	char *config_path;    /* NULL: none */
 	char *socket_path;    /* --socket; default /run/draftd/draftd.sock */
 	uint32_t socket_mode; /* 0660 */
+	char *socket_group;   /* NULL: as the file is made */
 	char *model_path;     /* --model; required unless --help, --version */
 	enum markov_backend backend;
 	char *devices;    /* --devices LIST; NULL: the first */
@@ -29,12 +30,16 @@ struct config {
 	/* limits; ranges and defaults in limits.h */
 	uint32_t max_rows, max_steps;
 	uint32_t max_connections;
-	uint32_t max_inflight;     /* a connection */
-	uint32_t max_queue;        /* requests waiting, of all connections */
-	uint32_t max_regions;      /* a connection */
-	uint64_t max_region_bytes; /* one region */
-	uint64_t max_memory_bytes; /* all host regions of all connections */
+	uint32_t max_user_connections;
+	uint32_t max_inflight;      /* a connection */
+	uint32_t max_user_inflight; /* all connections of a user */
+	uint32_t max_queue;         /* requests waiting, of all connections */
+	uint32_t max_regions;       /* a connection */
+	uint64_t max_region_bytes;  /* one region */
+	uint64_t max_memory_bytes;  /* all host regions of all connections */
+	uint64_t max_user_memory_bytes;
 	uint64_t max_device_bytes; /* all device regions of all connections; 0: none */
+	uint64_t max_user_device_bytes;
 	uint32_t max_frame_bytes;
 	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
 	uint64_t hello_timeout_us;

@@ -17,7 +17,7 @@ struct log_context connection_context(const struct connection *connection)
 	return (struct log_context){
 		.connection = connection->number,
 		.pid = connection->pid,
-		.uid = connection->uid,
+		.uid = connection->user->uid,
 	};
 }
 
@@ -93,6 +93,9 @@ void connection_close(struct connection *connection, int priority, const char *r
 	connection->fd = -1;
 	if (connection->outbox_peak > LIMIT_TRIM_BYTES)
 		malloc_trim(0); /* many pieces, below which the heap does not shrink by itself */
+	connection->user->connections--;
+	user_drop(connection->user);
+	connection->user = NULL;
 	server_connection_closed(server);
 }
 
@@ -122,10 +125,8 @@ static void parcel_gone(void *user, const struct parcel *parcel)
 	struct connection *connection = user;
 
 	connection->held_bytes -= parcel->bulk_bytes;
-	if (parcel->ends_request) {
-		connection->inflight--;
-		connection->server->inflight--;
-	}
+	if (parcel->ends_request)
+		connection_count_inflight(connection, -1);
 }
 
 void connection_send(struct connection *connection, struct parcel *parcel)
@@ -355,10 +356,8 @@ static void hello_timeout(uv_timer_t *timer)
 	server_settle(connection->server);
 }
 
-int connection_start(struct server *server, int fd)
+int connection_start(struct server *server, int fd, pid_t pid, struct user *user)
 {
-	struct ucred peer = {.uid = (uid_t)-1};
-	socklen_t peer_bytes = sizeof(peer);
 	struct connection *connection;
 	struct log_context context;
 	int r;
@@ -377,7 +376,6 @@ int connection_start(struct server *server, int fd)
 	uv_timer_init(server->loop, &connection->timer);
 	connection->poll.data = connection->timer.data = connection;
 	connection->handles = 2;
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes);
 
 	link_init(&connection->ready);
 	link_init(&connection->dirty);
@@ -387,8 +385,10 @@ int connection_start(struct server *server, int fd)
 	connection->server = server;
 	connection->number = server->next_connection++;
 	connection->next_region = connection->next_event = 1;
-	connection->pid = peer.pid;
-	connection->uid = peer.uid;
+	connection->pid = pid;
+	connection->user = user;
+	user->holds++;
+	user->connections++;
 	connection->fd = fd;
 	frame_reader_init(&connection->reader, FRAME_HELLO_BODY_BYTES_MAX);
 	outbox_init(&connection->outbox, parcel_gone, connection);

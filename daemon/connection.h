@@ -17,6 +17,7 @@
 #include "proto/message.h"
 #include "request.h"
 #include "scheduler.h"
+#include "user.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,7 +47,7 @@ struct connection {
 	struct server *server;
 	uint64_t number; /* for the log */
 	pid_t pid;
-	uid_t uid;
+	struct user *user; /* held until it is closed */
 	int fd;
 	enum connection_state state;
 
@@ -77,8 +78,9 @@ struct connection {
 	uint32_t next_event;
 };
 
-/* Takes over an accepted socket. Returns 0 or -errno, then `fd` is closed. */
-int connection_start(struct server *server, int fd);
+/* Takes over an accepted socket of process `pid` of `user`, whom it holds. Returns 0 or -errno,
+ * then `fd` is closed. */
+int connection_start(struct server *server, int fd, pid_t pid, struct user *user);
 
 /* Handles frames that are left in the reader, a turn's worth. */
 void connection_continue(struct connection *connection);
@@ -104,8 +106,13 @@ void connection_refuse(struct connection *connection, bool has_id, uint32_t id,
 	enum error_code code, const char *text);
 
 /* Calls that are answered later: found by id, charged for `request->held_bytes`. */
+/* So many requests in flight more, or less: of the connection, its user, and the server. */
+void connection_count_inflight(struct connection *connection, int change);
+
 struct request *connection_find(const struct connection *connection, uint32_t id);
 void connection_add(struct connection *connection, struct request *request);
+/* A call that was added, for a message; or NULL, and the client is refused for want of memory. */
+struct request *connection_begin(struct connection *connection, const struct message *message);
 
 /* The call is answered by `parcel` (as connection_send()), or by an error; the request is freed.
  * Its client may be gone. */

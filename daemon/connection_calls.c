@@ -20,6 +20,13 @@ struct request *connection_find(const struct connection *connection, uint32_t id
 	return request;
 }
 
+void connection_count_inflight(struct connection *connection, int change)
+{
+	connection->inflight += (uint32_t)change;
+	connection->user->inflight += (uint32_t)change;
+	connection->server->inflight += (uint32_t)change;
+}
+
 void connection_add(struct connection *connection, struct request *request)
 {
 	struct request **slot = id_slot(connection, request->id);
@@ -28,10 +35,21 @@ void connection_add(struct connection *connection, struct request *request)
 	request->next_same_hash = *slot;
 	*slot = request;
 	connection->pending++;
-	connection->inflight++;
-	connection->server->inflight++;
+	connection_count_inflight(connection, 1);
 	connection->held_bytes += request->held_bytes;
 	connection->server->held_bytes += request->held_bytes;
+}
+
+struct request *connection_begin(struct connection *connection, const struct message *message)
+{
+	struct request *request = request_new(message->id, message->method);
+
+	if (request)
+		connection_add(connection, request);
+	else
+		connection_refuse(
+			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	return request;
 }
 
 /* Takes a call out of the books and gives its memory back. */
@@ -65,12 +83,10 @@ void connection_answer(struct server *server, struct request *request, struct pa
 		return;
 	}
 	end_request(server, request);
-	if (parcel && !parcel->head.failed) {
+	if (parcel && !parcel->head.failed)
 		parcel->ends_request = true;
-	} else {
-		connection->inflight--;
-		server->inflight--;
-	}
+	else
+		connection_count_inflight(connection, -1);
 	connection_send(connection, parcel);
 }
 
@@ -107,7 +123,6 @@ void connection_abandon_calls(struct connection *connection)
 			request = next;
 		}
 	}
-	connection->server->inflight -= connection->pending;
-	connection->inflight -= connection->pending;
+	connection_count_inflight(connection, -(int)connection->pending);
 	connection->pending = 0;
 }

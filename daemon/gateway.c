@@ -152,7 +152,7 @@ static void metrics(struct connection *connection, uint32_t id)
 /* What only root and the daemon's own user may ask for. */
 static bool may_command(struct connection *connection, const struct message *message)
 {
-	if (connection->uid == 0 || connection->uid == geteuid())
+	if (user_is_operator(connection->user->uid))
 		return true;
 	connection_refuse(connection, true, message->id, ERROR_PERMISSION_DENIED,
 		"only root and the daemon's own user may ask for this");
@@ -176,13 +176,9 @@ static void reload(struct connection *connection, const struct message *message)
 
 	if (!may_command(connection, message))
 		return;
-	request = request_new(message->id, METHOD_RELOAD);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	server_reload(server, request);
 }
 
@@ -250,6 +246,7 @@ static void unknown_method(struct connection *connection, const struct message *
 static bool admit(struct connection *connection, const struct message *message)
 {
 	const struct config *config = &connection->server->config;
+	const struct user *user = connection->user;
 	bool answered_later =
 		message->method == METHOD_DRAFT || message->method == METHOD_REGION_OPEN ||
 		message->method == METHOD_REGION_IMPORT || message->method == METHOD_REGION_CLOSE ||
@@ -277,6 +274,14 @@ static bool admit(struct connection *connection, const struct message *message)
 		snprintf(text, sizeof(text),
 			"%" PRIu32 " requests are in flight, the most is %" PRIu32,
 			connection->inflight, config->max_inflight);
+		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
+		return false;
+	}
+	if (answered_later && !user_may(user, user->inflight, 1, config->max_user_inflight)) {
+		snprintf(text, sizeof(text),
+			"%" PRIu32 " requests of this user are in flight, max_user_inflight is "
+			"%" PRIu32,
+			user->inflight, config->max_user_inflight);
 		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
 		return false;
 	}

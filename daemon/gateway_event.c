@@ -104,13 +104,9 @@ void gateway_event_import(struct connection *connection, const struct message *m
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	order = (struct event_order){
 		.id = connection->next_event,
 		.waiting = request,
@@ -147,12 +143,8 @@ void gateway_event_close(struct connection *connection, const struct message *me
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	event_close(event, request);
 }

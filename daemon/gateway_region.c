@@ -149,16 +149,41 @@ static int check_region(const struct connection *connection, const struct region
 	return 0;
 }
 
+/* Why region_start() returned `code`. */
+static void describe_no_room(const struct server *server, const struct user *user,
+	const struct region_request *wire, int code, char *text, size_t text_bytes)
+{
+	const struct region_pool *pool = &server->regions;
+	const bool device = wire->memory == REGION_DEVICE;
+
+	if (code == -ENOBUFS)
+		snprintf(text, text_bytes,
+			"bytes is %" PRIu64 ", all %s regions together have %" PRIu64
+			" of at most %" PRIu64 " (%s)",
+			wire->bytes, device ? "device" : "host",
+			device ? pool->device_bytes : pool->bytes,
+			device ? pool->device_bytes_max : pool->bytes_max,
+			device ? "max_device_bytes" : "max_memory_bytes");
+	else if (code == -EDQUOT)
+		snprintf(text, text_bytes,
+			"bytes is %" PRIu64 ", this user's %s regions have %" PRIu64
+			" of at most %" PRIu64 " (%s)",
+			wire->bytes, device ? "device" : "host",
+			device ? user->device_bytes : user->bytes,
+			device ? pool->user_device_bytes_max : pool->user_bytes_max,
+			device ? "max_user_device_bytes" : "max_user_memory_bytes");
+	else
+		snprintf(text, text_bytes, "out of memory");
+}
+
 void gateway_region_open(struct connection *connection, const struct message *message, int fd)
 {
 	struct server *server = connection->server;
-	const struct region_pool *pool = &server->regions;
 	struct region_order order;
 	struct region_request wire;
 	struct message_fault fault;
 	struct request *request;
-	char text[128];
-	bool device;
+	char text[160];
 	int r;
 
 	r = region_request_decode(message->params, &wire, &fault);
@@ -170,16 +195,12 @@ void gateway_region_open(struct connection *connection, const struct message *me
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		goto close_fd;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		goto close_fd;
-	}
-	connection_add(connection, request);
-	device = wire.memory == REGION_DEVICE;
 	order = (struct region_order){
 		.id = connection->next_region,
+		.user = connection->user,
 		.bytes = wire.bytes,
 		.memory = wire.memory,
 		.fd = fd,
@@ -191,14 +212,8 @@ void gateway_region_open(struct connection *connection, const struct message *me
 		wire_text_copy(wire.device, order.device, sizeof(order.device));
 	r = region_start(&server->regions, &order);
 	if (r < 0) {
-		snprintf(text, sizeof(text),
-			"bytes is %" PRIu64 ", all %s regions together have %" PRIu64
-			" of at most %" PRIu64,
-			wire.bytes, device ? "device" : "host",
-			device ? pool->device_bytes : pool->bytes,
-			device ? pool->device_bytes_max : pool->bytes_max);
-		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED,
-			r == -ENOBUFS ? text : "out of memory");
+		describe_no_room(server, connection->user, &wire, r, text, sizeof(text));
+		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
 		return;
 	}
 	connection->next_region++;
@@ -228,12 +243,8 @@ void gateway_region_close(struct connection *connection, const struct message *m
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;
 	}
-	request = request_new(message->id, message->method);
-	if (!request) {
-		connection_refuse(
-			connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, "out of memory");
+	request = connection_begin(connection, message);
+	if (!request)
 		return;
-	}
-	connection_add(connection, request);
 	region_close(region, request);
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,12 +137,15 @@ static int remove_leftover(struct listener *listener, struct error_text *error)
 	return 0;
 }
 
-int listener_claim(struct listener *listener, const char *path, struct error_text *error)
+int listener_claim(
+	struct listener *listener, const char *path, const char *group, struct error_text *error)
 {
 	int r;
 
 	*listener = (struct listener){.fd = -1, .lock_fd = -1};
-	r = notify_inherited_socket(&listener->fd, error);
+	r = listener_find_group(group, &listener->group, error);
+	if (r == 0)
+		r = notify_inherited_socket(&listener->fd, error);
 	if (r < 0)
 		return r;
 	if (listener->fd >= 0) {
@@ -168,8 +172,54 @@ int listener_claim(struct listener *listener, const char *path, struct error_tex
 	return r;
 }
 
+int listener_find_group(const char *name, gid_t *ret, struct error_text *error)
+{
+	const struct group *group;
+	unsigned long number;
+	char *rest;
+
+	if (!name) {
+		*ret = (gid_t)-1;
+		return 0;
+	}
+	errno = 0;
+	group = getgrnam(name);
+	if (group) {
+		*ret = group->gr_gid;
+		return 0;
+	}
+	if (errno && errno != ENOENT && errno != ESRCH)
+		return error_text_set(error, errno,
+			"[socket] group is %.64s, which can't be looked up: %s", name,
+			strerror(errno));
+	errno = 0;
+	number = strtoul(name, &rest, 10);
+	if (*name < '0' || *name > '9' || *rest || errno || number >= (gid_t)-1)
+		return error_text_set(error, ENOENT,
+			"[socket] group is %.64s; there is no such group here: take one of "
+			"`getent group`, or make it with groupadd",
+			name);
+	*ret = (gid_t)number;
+	return 0;
+}
+
+/* At first for the owner alone, so that at no time the file is for the group that it is made with.
+ */
+static int give_to_group(const struct listener *listener, uint32_t mode, struct error_text *error)
+{
+	if (lchown(listener->path, (uid_t)-1, listener->group) < 0)
+		return error_text_set(error, errno,
+			"the socket can't be given to group %lu: %s; run draftd as a member of it, "
+			"or leave [socket] group out",
+			(unsigned long)listener->group, strerror(errno));
+	if (chmod(listener->path, (mode_t)mode) < 0)
+		return fail_errno(error, "the mode can't be set of", listener->path);
+	return 0;
+}
+
 int listener_open(struct listener *listener, uint32_t mode, struct error_text *error)
 {
+	const bool for_group = listener->group != (gid_t)-1;
 	struct sockaddr_un address;
 	struct stat file;
 	mode_t old_mask;
@@ -183,7 +233,7 @@ int listener_open(struct listener *listener, uint32_t mode, struct error_text *e
 		return error_text_set(error, errno, "no socket can be made: %s", strerror(errno));
 	/* The mask, not chmod: there is no moment at which the file is more open than it should be.
 	 */
-	old_mask = umask((mode_t)(~mode & 0777));
+	old_mask = umask((mode_t)(for_group ? 0777 : ~mode & 0777));
 	r = bind(listener->fd, (const struct sockaddr *)&address, sizeof(address));
 	umask(old_mask);
 	if (r < 0)
@@ -193,6 +243,9 @@ int listener_open(struct listener *listener, uint32_t mode, struct error_text *e
 	listener->device = file.st_dev;
 	listener->inode = file.st_ino;
 	listener->bound = true;
+	r = for_group ? give_to_group(listener, mode, error) : 0;
+	if (r < 0)
+		return r;
 	if (listen(listener->fd, LIMIT_BACKLOG) < 0)
 		return fail_errno(error, "can't listen on", listener->path);
 	return 0;

@@ -18,14 +18,20 @@ struct listener {
 	char *path;     /* NULL: no path is claimed */
 	char *lock_path;
 	int lock_fd;
-	bool bound; /* `device` and `inode` are of our socket file */
+	gid_t group; /* -1: as the file is made */
+	bool bound;  /* `device` and `inode` are of our socket file */
 	dev_t device;
 	ino_t inode;
 };
 
-/* Takes the inherited socket if there is one, else claims `path`. Does not listen yet. Returns 0
- * or -errno with `error` in one sentence. */
-int listener_claim(struct listener *listener, const char *path, struct error_text *error);
+/* The number of a group of this host, by name or number; -1 of NULL, which leaves a file's group as
+ * it is. Blocks while names are looked up. Returns 0 or -errno with `error` in one sentence. */
+int listener_find_group(const char *name, gid_t *ret, struct error_text *error);
+
+/* Takes the inherited socket if there is one, else claims `path`, for members of `group` (or NULL).
+ * Does not listen yet. Returns 0 or -errno with `error` in one sentence. */
+int listener_claim(
+	struct listener *listener, const char *path, const char *group, struct error_text *error);
 
 /* Starts to listen: makes the socket file with permission bits `mode`. An inherited one listens
  * already. */

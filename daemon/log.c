@@ -138,7 +138,8 @@ static size_t fields_of(const struct log_context *context, struct field *fields)
 	}
 	FIELD(context->connection, "CONNECTION", "connection ", "%" PRIu64, context->connection)
 	FIELD(context->pid, "PEER_PID", "pid ", "%ld", (long)context->pid)
-	FIELD(context->uid, "PEER_UID", "uid ", "%lu", (unsigned long)context->uid)
+	/* Known together; 0 is a user, too. */
+	FIELD(context->pid, "PEER_UID", "uid ", "%lu", (unsigned long)context->uid)
 	FIELD(context->request, "REQUEST", "request ", "%" PRIu32, context->request)
 	FIELD(context->error, "ERROR", "", "%s", context->error)
 #undef FIELD

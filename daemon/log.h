@@ -26,7 +26,7 @@
 void log_init(int level);
 void log_set_level(int level);
 
-/* Whom a line is about; zero fields are left out. */
+/* Whom a line is about; zero fields are left out, and `uid` without a `pid`. */
 struct log_context {
 	uint64_t connection; /* not 0: the line is about a client */
 	pid_t pid;

@@ -18,10 +18,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A load of many seconds, said in one message, must not run into the service manager's start
- * timeout. */
-#define LOAD_EXTENSION_US 30000000u
-
 /* The lock file to remove when a signal ends the start; later the loop handles signals. */
 static const char *volatile lock_to_remove;
 
@@ -69,13 +65,6 @@ static void raise_descriptor_limit(void)
 		log_warning("the limit of open files can't be raised: %s", strerror(errno));
 }
 
-static void show_progress(void *user, const char *what, double done)
-{
-	(void)user;
-	notify_status("Starting: %s, %d%%", what, (int)(done * 100));
-	notify_extend_timeout(LOAD_EXTENSION_US);
-}
-
 static void announce(const struct server *server)
 {
 	const struct markov_facts *facts = &server->facts;
@@ -94,8 +83,11 @@ static void announce(const struct server *server)
 /* Answers --check-config: 1, or -errno. */
 static int check_config(struct config *config, struct error_text *error)
 {
-	int r = model_check(config, error);
+	gid_t group;
+	int r = listener_find_group(config->socket_group, &group, error);
 
+	if (r == 0)
+		r = model_check(config, error);
 	config_done(config);
 	if (r < 0)
 		return r;
@@ -116,13 +108,13 @@ static void hold_stop_signals(sigset_t *ret_before)
 
 /* Claims the path, so that no signal comes between the lock file and the note that it is to be
  * removed. */
-static int claim(struct listener *listener, const char *path, struct error_text *error)
+static int claim(struct listener *listener, const struct config *config, struct error_text *error)
 {
 	sigset_t before;
 	int r;
 
 	hold_stop_signals(&before);
-	r = listener_claim(listener, path, error);
+	r = listener_claim(listener, config->socket_path, config->socket_group, error);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -134,14 +126,15 @@ static int claim(struct listener *listener, const char *path, struct error_text 
 static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct listener *listener, struct error_text *error)
 {
+	struct notify_load load = {.doing = "Starting"};
 	struct model model = {0};
 	sigset_t before;
 	int r;
 
-	r = claim(listener, config->socket_path, error);
+	r = claim(listener, config, error);
 	if (r < 0)
 		return r;
-	r = model_load(config, show_progress, NULL, &model, error);
+	r = model_load(config, notify_load, &load, &model, error);
 	if (r < 0)
 		return r;
 	/* The threads that start here leave the signals to this one: in another thread the handler
@@ -170,6 +163,7 @@ int main(int argc, char **argv)
 
 	fill_standard_descriptors();
 	log_init(LOG_INFO);
+	notify_init();
 	r = config_parse(argc, argv, &config, &error);
 	if (r == 0 && config.check_config)
 		r = check_config(&config, &error);
@@ -200,8 +194,7 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	announce(&server);
-	notify_status("Serving %s on %s", server.model_name, server.facts.backend);
-	notify_ready();
+	server_tell_ready(&server, "");
 
 	r = server_run(&server);
 	uv_loop_close(&loop);

@@ -148,7 +148,7 @@ int model_load(const struct config *config,
 		return r;
 	if (progress)
 		progress(user, "reading", 0);
-	r = checkpoint_load(&checkpoint, error);
+	r = checkpoint_load(&checkpoint, progress, user, error);
 	if (r < 0)
 		goto out;
 	r = markov_open(&head_options, &checkpoint, progress, user, &head, error);

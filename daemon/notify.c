@@ -1,6 +1,9 @@
-/* What sd_notify(3) says, without its waiting, and sd_listen_fds(3). A manager that can't be told
- * is no reason to stop, so results are not looked at. */
+/* What sd_notify(3) says, without its waiting, and sd_listen_fds(3). The clients' thread says it,
+ * so a manager that does not read is never waited for: what it must learn is kept and sent later.
+ */
 #include "notify.h"
+
+#include "clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,76 +15,132 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 #include <unistd.h>
 
-/* One datagram of assignments. A manager that does not read must not hold up the clients: what its
- * socket does not take at once is lost. */
-static void __attribute__((format(printf, 1, 2))) tell(const char *format, ...)
+/* A load says every so often that it goes on, and that it may take this much longer. */
+#define LOAD_SAYS_US      1000000u
+#define LOAD_EXTENSION_US 30000000u
+#define MESSAGE_BYTES     512
+#define STATUS_BYTES      256
+
+/* Written by notify_init(), before the second thread exists. */
+static int manager_fd = -1;
+static struct sockaddr_un manager_address;
+static socklen_t manager_address_bytes;
+
+/* What the manager must learn, in the order in which it is told. The last of each kind is enough:
+ * one that is not sent yet is replaced, and a reload that begins takes back the end of the one
+ * before. */
+enum word {
+	WORD_RELOADING,
+	WORD_READY,
+	WORD_STOPPING,
+	WORDS,
+};
+static char pending[WORDS][MESSAGE_BYTES]; /* "": nothing */
+
+void notify_init(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char text[512];
-	va_list arguments;
-	size_t length;
-	int fd, n;
+	size_t length = path ? strlen(path) : 0;
 
-	length = path ? strlen(path) : 0;
-	if (length < 2 || length > sizeof(address.sun_path) || (*path != '/' && *path != '@'))
+	memset(pending, 0, sizeof(pending));
+	if (manager_fd >= 0)
+		close(manager_fd);
+	manager_fd = -1;
+	manager_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	if (length < 2 || length > sizeof(manager_address.sun_path) ||
+		(*path != '/' && *path != '@'))
 		return;
-	memcpy(address.sun_path, path, length);
+	memcpy(manager_address.sun_path, path, length);
 	if (*path == '@')
-		address.sun_path[0] = '\0'; /* an abstract name */
-	va_start(arguments, format);
-	n = vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	if (n < 0 || (size_t)n >= sizeof(text))
-		return;
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	sendto(fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&address,
-		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
-	close(fd);
+		manager_address.sun_path[0] = '\0'; /* an abstract name */
+	manager_address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+	manager_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
-void notify_status(const char *format, ...)
+/* One datagram of assignments, or none of it. False: its socket is full, and later it may not be.
+ * A manager that is gone is not waited for. */
+static bool tell(const char *text)
 {
-	char text[256];
-	va_list arguments;
+	if (manager_fd < 0 ||
+		sendto(manager_fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL,
+			(const struct sockaddr *)&manager_address, manager_address_bytes) >= 0)
+		return true;
+	return errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && errno != EINTR;
+}
 
-	va_start(arguments, format);
+bool notify_retry(void)
+{
+	for (unsigned word = 0; word < WORDS; word++) {
+		if (pending[word][0] && !tell(pending[word]))
+			return false;
+		pending[word][0] = '\0';
+	}
+	return true;
+}
+
+/* Appends "STATUS=…". A newline in it would begin another assignment. */
+static void __attribute__((format(printf, 2, 0)))
+append_status(char *message, const char *format, va_list arguments)
+{
+	char text[STATUS_BYTES];
+	size_t used = strlen(message);
+
 	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	/* A newline would begin another assignment. */
 	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ')
 			*at = ' ';
-	tell("STATUS=%s", text);
+	snprintf(message + used, MESSAGE_BYTES - used, "STATUS=%s", text);
 }
 
-void notify_ready(void)
+bool notify_ready(const char *format, ...)
 {
-	tell("READY=1");
+	va_list arguments;
+
+	strcpy(pending[WORD_READY], "READY=1\n");
+	va_start(arguments, format);
+	append_status(pending[WORD_READY], format, arguments);
+	va_end(arguments);
+	return notify_retry();
 }
 
-void notify_reloading(void)
+bool notify_reloading(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	tell("RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
-		(uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u);
+	pending[WORD_READY][0] = '\0';
+	snprintf(pending[WORD_RELOADING], MESSAGE_BYTES,
+		"RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reloading", clock_us());
+	return notify_retry();
 }
 
-void notify_stopping(void)
+bool notify_stopping(uint64_t usec, const char *format, ...)
 {
-	tell("STOPPING=1");
+	va_list arguments;
+
+	snprintf(pending[WORD_STOPPING], MESSAGE_BYTES,
+		"STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\n", usec);
+	va_start(arguments, format);
+	append_status(pending[WORD_STOPPING], format, arguments);
+	va_end(arguments);
+	return notify_retry();
 }
 
-void notify_extend_timeout(uint64_t usec)
+void notify_load(void *user, const char *what, double done)
 {
-	tell("EXTEND_TIMEOUT_USEC=%" PRIu64, usec);
+	struct notify_load *load = user;
+	const int percent = (int)(done * 100);
+	const uint64_t now_us = clock_us();
+	char text[MESSAGE_BYTES];
+
+	if (load->what && strcmp(load->what, what) == 0 && load->percent == percent &&
+		now_us - load->said_us < LOAD_SAYS_US)
+		return;
+	load->what = what;
+	load->percent = percent;
+	load->said_us = now_us;
+	snprintf(text, sizeof(text), "STATUS=%s: %s, %d%%\nEXTEND_TIMEOUT_USEC=%u", load->doing,
+		what, percent, LOAD_EXTENSION_US);
+	tell(text); /* the next one comes soon */
 }
 
 void notify_watchdog(void)

@@ -1,18 +1,38 @@
-/* systemd: readiness, status, watchdog, and the inherited socket. Loop thread (and main before the
- * loop). Without NOTIFY_SOCKET every call does nothing; none waits for a manager that does not
- * read. */
+/* systemd: readiness, status, watchdog, and the inherited socket. Main before the loop, then the
+ * loop thread, except notify_load(). Without NOTIFY_SOCKET every call does nothing; none waits for
+ * a manager that does not read. */
 #ifndef DAEMON_NOTIFY_H
 #define DAEMON_NOTIFY_H
 
 #include "kernels/error_text.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-void notify_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void notify_ready(void);
-void notify_reloading(void); /* with MONOTONIC_USEC; notify_ready() ends it */
-void notify_stopping(void);
-void notify_extend_timeout(uint64_t usec);
+/* Takes $NOTIFY_SOCKET, before any other thread exists. */
+void notify_init(void);
+
+/* What the manager must learn: it is told in this order (a reload that begins after READY=1 was
+ * said comes after it), each with its STATUS= in one datagram. True: the manager knows all that it
+ * was told. False: its socket is full; call notify_retry() now and then until that is true. */
+bool notify_reloading(void); /* with MONOTONIC_USEC; notify_ready() ends it */
+bool notify_ready(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool notify_stopping(uint64_t usec, const char *format, ...)
+	__attribute__((format(printf, 2, 3))); /* EXTEND_TIMEOUT_USEC: it takes at most `usec` */
+bool notify_retry(void);
+
+/* A load under way; `doing` is the first word of its STATUS=, the rest is notify_load()'s. */
+struct notify_load {
+	const char *doing;
+	const char *what;
+	int percent;
+	uint64_t said_us;
+};
+
+/* For model_load(): says how far the load `user` is (what is a constant), and asks for more time.
+ * Any thread. */
+void notify_load(void *user, const char *what, double done);
+
 void notify_watchdog(void);
 
 /* Half of $WATCHDOG_USEC, in microseconds: how often to call notify_watchdog(). 0: no watchdog

@@ -15,6 +15,7 @@
 #define IN(s, k)         .section = (s), .key = (k)
 #define RANGE(low, high) .min = (low), .max = (high)
 #define PATH_BYTES       4095 /* PATH_MAX less its NUL */
+#define GROUP_BYTES      255
 
 /* In the order of markov.h's enums, and of the syslog levels from LOG_ERR. */
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
@@ -30,6 +31,8 @@ const struct option_info options[] = {
 		.help = "where clients connect; not used when systemd passes a socket"},
 	{"socket-mode", 0, "MODE", IN("socket", "mode"), OPTION_MODE, FIELD(socket_mode), RANGE(0, 0777), .initial = 0660,
 		.help = "permissions of the socket file"},
+	{"socket-group", 0, "GROUP", IN("socket", "group"), OPTION_TEXT, FIELD(socket_group), .max = GROUP_BYTES,
+		.help = "who may connect beside its user, by name or number"},
 	{"model", 'm', "PATH", IN("model", "path"), OPTION_TEXT, FIELD(model_path), .max = PATH_BYTES,
 		.help = "a .safetensors file or a checkpoint folder with a Markov head; required"},
 	{"multiplier", 0, "X", IN("model", "multiplier"), OPTION_FLOAT, FIELD(multiplier),
@@ -69,9 +72,13 @@ const struct option_info options[] = {
 		.initial = LIMIT_STEPS_DEFAULT, .help = "draft length of a request"},
 	{"max-connections", 0, "N", IN("limits", "max_connections"), OPTION_COUNT, FIELD(max_connections),
 		RANGE(1, LIMIT_CONNECTIONS_MAX), .initial = LIMIT_CONNECTIONS_DEFAULT, .help = "clients at one time"},
+	{"max-user-connections", 0, "N", IN("limits", "max_user_connections"), OPTION_COUNT, FIELD(max_user_connections),
+		RANGE(0, LIMIT_CONNECTIONS_MAX), .help = "of one user (but root and draftd's); 0: 3/4 of max_connections"},
 	{"max-inflight", 0, "N", IN("limits", "max_inflight"), OPTION_COUNT, FIELD(max_inflight),
 		RANGE(1, LIMIT_INFLIGHT_MAX), .initial = LIMIT_INFLIGHT_DEFAULT,
 		.help = "unanswered requests of one connection"},
+	{"max-user-inflight", 0, "N", IN("limits", "max_user_inflight"), OPTION_COUNT, FIELD(max_user_inflight),
+		RANGE(0, LIMIT_QUEUE_MAX), .help = "unanswered requests of one user; 0: 3/4 of max_queue"},
 	{"max-queue", 0, "N", IN("limits", "max_queue"), OPTION_COUNT, FIELD(max_queue), RANGE(1, LIMIT_QUEUE_MAX),
 		.initial = LIMIT_QUEUE_DEFAULT, .help = "waiting requests of all connections"},
 	{"max-regions", 0, "N", IN("limits", "max_regions"), OPTION_COUNT, FIELD(max_regions),
@@ -81,10 +88,16 @@ const struct option_info options[] = {
 	{"max-memory-bytes", 0, "SIZE", IN("limits", "max_memory_bytes"), OPTION_BYTES, FIELD(max_memory_bytes),
 		RANGE(1, LIMIT_MEMORY_BYTES_MAX), .initial = LIMIT_MEMORY_BYTES_DEFAULT,
 		.help = "host memory of all connections' regions"},
+	{"max-user-memory-bytes", 0, "SIZE", IN("limits", "max_user_memory_bytes"), OPTION_BYTES,
+		FIELD(max_user_memory_bytes), RANGE(0, LIMIT_MEMORY_BYTES_MAX),
+		.help = "of one user; 0: 3/4 of max_memory_bytes, at least one region"},
 	{"max-device-bytes", 0, "SIZE", IN("limits", "max_device_bytes"), OPTION_BYTES,
 		FIELD(max_device_bytes), RANGE(0, LIMIT_DEVICE_BYTES_MAX),
 		.initial = LIMIT_DEVICE_BYTES_DEFAULT,
 		.help = "GPU memory of all connections' regions; 0: none"},
+	{"max-user-device-bytes", 0, "SIZE", IN("limits", "max_user_device_bytes"), OPTION_BYTES,
+		FIELD(max_user_device_bytes), RANGE(0, LIMIT_DEVICE_BYTES_MAX),
+		.help = "of one user; 0: 3/4 of max_device_bytes"},
 	{"max-frame-bytes", 0, "SIZE", IN("limits", "max_frame_bytes"), OPTION_BYTES, FIELD(max_frame_bytes),
 		RANGE(LIMIT_FRAME_BYTES_MIN, LIMIT_FRAME_BYTES_MAX), .initial = LIMIT_FRAME_BYTES_DEFAULT,
 		.help = "body of one frame"},
@@ -400,7 +413,7 @@ static void print_option(FILE *to, const struct option_info *option)
 	snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
 		option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
 		option->argument ? " " : "", option->argument ? option->argument : "");
-	fprintf(to, "%-30s%s\n", left, option->help);
+	fprintf(to, "%-35s%s\n", left, option->help);
 	if (!option->section)
 		return;
 	option_describe_range(option, range, sizeof(range));
@@ -411,7 +424,7 @@ static void print_option(FILE *to, const struct option_info *option)
 			option->choices[option->initial - option->min]);
 	else if (option->type != OPTION_TEXT && option->type != OPTION_FLOAT)
 		number_print(option, option->initial, initial, sizeof(initial));
-	fprintf(to, "%-30s[%s] %s", "", option->section, option->key);
+	fprintf(to, "%-35s[%s] %s", "", option->section, option->key);
 	separator = ": ";
 	if (range[0]) {
 		fprintf(to, "%s%s", separator, range);

@@ -2,6 +2,7 @@
 
 #include "limits.h"
 #include "region_memory.h"
+#include "user.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,10 +24,23 @@ static uint64_t most(const struct region_pool *pool, enum region_memory memory)
 	return memory == REGION_DEVICE ? pool->device_bytes_max : pool->bytes_max;
 }
 
+/* The same of one user. */
+static uint64_t *used_by(struct user *user, enum region_memory memory)
+{
+	return memory == REGION_DEVICE ? &user->device_bytes : &user->bytes;
+}
+
+static uint64_t most_by_user(const struct region_pool *pool, enum region_memory memory)
+{
+	return memory == REGION_DEVICE ? pool->user_device_bytes_max : pool->user_bytes_max;
+}
+
 static void region_free(struct region *region)
 {
 	region->pool->count--;
 	*used(region->pool, region->order.memory) -= region->bytes;
+	*used_by(region->order.user, region->order.memory) -= region->bytes;
+	user_drop(region->order.user);
 	if (region->order.fd >= 0)
 		close(region->order.fd);
 	free(region);
@@ -198,6 +212,9 @@ int region_start(struct region_pool *pool, const struct region_order *order)
 		r = -ENOBUFS;
 	else if (in_use > most(pool, order->memory) || bytes > most(pool, order->memory) - in_use)
 		r = -ENOBUFS;
+	else if (!user_may(order->user, *used_by(order->user, order->memory), bytes,
+			 most_by_user(pool, order->memory)))
+		r = -EDQUOT;
 	else if (!(region = calloc(1, sizeof(*region))))
 		r = -ENOMEM;
 	if (r < 0) {
@@ -212,6 +229,8 @@ int region_start(struct region_pool *pool, const struct region_order *order)
 	region->imported = imported;
 	pool->count++;
 	*used(pool, order->memory) += bytes;
+	*used_by(order->user, order->memory) += bytes;
+	order->user->holds++;
 	uv_queue_work(pool->loop, &region->work, open_work, open_done);
 	return 0;
 }

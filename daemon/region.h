@@ -20,12 +20,14 @@
 
 struct region;
 struct request;
+struct user;
 
 struct region_pool {
 	uv_loop_t *loop;
 	uint32_t count;
-	uint64_t bytes, bytes_max;               /* of all regions of host memory */
-	uint64_t device_bytes, device_bytes_max; /* of device memory */
+	uint64_t bytes, bytes_max;                      /* of all regions of host memory */
+	uint64_t device_bytes, device_bytes_max;        /* of device memory */
+	uint64_t user_bytes_max, user_device_bytes_max; /* of those of one user */
 	bool ending; /* no region will be made any more: clients keep their pages */
 	bool lost;   /* the device is: nothing is asked of it any more */
 	struct markov_memory *memory; /* of the backend */
@@ -34,6 +36,7 @@ struct region_pool {
 /* What a client asks for, and who is told. */
 struct region_order {
 	uint32_t id;
+	struct user *user; /* whose it is; the region holds it */
 	uint64_t bytes;
 	enum region_memory memory;
 	char device[MESSAGE_UUID_BYTES]; /* a UUID; "": the first, or the import's own */
@@ -70,7 +73,8 @@ struct region {
  * `fault.code` is set and the region is freed after the call; or it is open, and `order.fd` is a
  * made region's descriptor, which the callback may take (set it to -1) or leave. `closed` is called
  * when a closed region's memory is gone. The order's `fd` is closed in every case. Returns 0,
- * -ENOBUFS when the pool's bytes of that memory are used up, or -ENOMEM; then nothing is called.
+ * -ENOBUFS when the pool's bytes of that memory are used up, -EDQUOT when the user's are, or
+ * -ENOMEM; then nothing is called.
  * Device memory is only ordered where markov_memory_granularity() is not 0. */
 int region_start(struct region_pool *pool, const struct region_order *order);
 

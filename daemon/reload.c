@@ -20,6 +20,7 @@ struct reload {
 	struct error_text error;
 	int result;
 	struct markov_facts facts;
+	struct notify_load progress;
 	uv_work_t work;
 };
 
@@ -47,6 +48,16 @@ static void answer(
 	connection_answer(server, request, parcel);
 }
 
+/* One is over. A signal that came meanwhile may have meant a file that was written since. */
+static void next(struct server *server)
+{
+	const bool again = server->reload_again;
+
+	server->reload_again = false;
+	if (again && !server->draining)
+		server_reload(server, NULL);
+}
+
 /* The client is told that, the operator why: the sentence may name a path. */
 static void refuse(struct server *server, struct request *request, const char *why)
 {
@@ -54,8 +65,7 @@ static void refuse(struct server *server, struct request *request, const char *w
 	log_error("reload refused, the old model serves on: %s", why);
 	answer(server, request, ERROR_INTERNAL,
 		"the reload was refused; the daemon's log has the reason");
-	if (!server->draining)
-		notify_ready();
+	server_tell_ready(server, "; the last reload was refused");
 }
 
 static int check_changes(
@@ -112,7 +122,8 @@ static void load_work(uv_work_t *work)
 {
 	struct reload *reload = LINK_OWNER(work, struct reload, work);
 
-	reload->result = model_load(&reload->config, NULL, NULL, &reload->model, &reload->error);
+	reload->result = model_load(
+		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
 	if (reload->result < 0)
 		return;
 	reload->facts = *markov_facts(reload->model.head);
@@ -133,6 +144,7 @@ static void load_done(uv_work_t *work, int status)
 		server->reload = NULL;
 		refuse(server, reload->request, reload->error.text);
 		reload_free(reload);
+		next(server);
 	} else {
 		engine_swap(server->engine, reload->model.head, server->generation + 1);
 	}
@@ -151,15 +163,14 @@ void reload_swapped(struct server *server)
 	config_done(&server->config);
 	server->config = reload->config;
 	reload->config = (struct config){0};
-	server->regions.bytes_max = server->config.max_memory_bytes;
-	server->regions.device_bytes_max = server->config.max_device_bytes;
+	server_limit_regions(server);
 	log_set_level(server->config.log_level);
 	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
 		server->generation);
-	notify_ready();
-	notify_status("Serving %s on %s", server->model_name, server->facts.backend);
+	server_tell_ready(server, "");
 	answer(server, reload->request, ERROR_NONE, NULL);
 	reload_free(reload);
+	next(server);
 }
 
 void reload_drained(struct server *server)
@@ -184,8 +195,12 @@ void server_reload(struct server *server, struct request *request)
 	struct reload *reload;
 	int r;
 
+	if (server->reload && !request) {
+		log_notice("a reload is under way; another one follows it");
+		server->reload_again = true;
+		return;
+	}
 	if (server->reload) {
-		log_warning("a reload is under way; another one was asked for and is not done");
 		answer(server, request, ERROR_RESOURCE_EXHAUSTED, "a reload is under way");
 		return;
 	}
@@ -193,7 +208,7 @@ void server_reload(struct server *server, struct request *request)
 		answer(server, request, ERROR_DRAINING, "the daemon is about to stop");
 		return;
 	}
-	notify_reloading();
+	server_tell_reloading(server);
 	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
 		refuse(server, request, "out of memory");
@@ -213,6 +228,7 @@ void server_reload(struct server *server, struct request *request)
 	}
 	reload->server = server;
 	reload->request = request;
+	reload->progress.doing = "Reloading";
 	server->reload = reload;
 	log_notice("reloading");
 	uv_queue_work(server->loop, &reload->work, load_work, load_done);

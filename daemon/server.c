@@ -4,7 +4,6 @@
 #include "connection.h"
 #include "gateway.h"
 #include "log.h"
-#include "notify.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,6 +29,16 @@ uint64_t server_held_max_connection(const struct server *server)
 {
 	return LIMIT_HELD_BYTES_CONNECTION +
 	       LIMIT_HELD_FRAMES_CONNECTION * (uint64_t)server->config.max_frame_bytes;
+}
+
+void server_limit_regions(struct server *server)
+{
+	const struct config *config = &server->config;
+
+	server->regions.bytes_max = config->max_memory_bytes;
+	server->regions.device_bytes_max = config->max_device_bytes;
+	server->regions.user_bytes_max = config->max_user_memory_bytes;
+	server->regions.user_device_bytes_max = config->max_user_device_bytes;
 }
 
 void server_gauges(struct server *server, struct gauges *ret)
@@ -103,7 +112,8 @@ void server_stop(struct server *server)
 	close_handle(&server->on_terminate);
 	close_handle(&server->on_interrupt);
 	close_handle(&server->on_hangup);
-	close_handle(&server->watchdog);
+	close_handle(&server->watchdog_timer);
+	close_handle(&server->manager_timer);
 	close_handle(&server->drain_timer);
 	close_handle(&server->finished);
 	close_handle(&server->spin);
@@ -159,8 +169,7 @@ void server_drain(struct server *server, const char *reason)
 	if (server->draining)
 		return;
 	log_notice("draining: %s", reason);
-	notify_stopping();
-	notify_status("Draining: %s", reason);
+	server_tell_stopping(server, reason);
 	server->draining = true;
 	server->regions.ending = true;
 	server_stop_accepting(server);
@@ -196,20 +205,6 @@ static void on_hangup(uv_signal_t *handle, int number)
 {
 	(void)number;
 	server_reload(handle->data, NULL);
-}
-
-/* ---- the watchdog ---- */
-
-static void on_watchdog(uv_timer_t *timer)
-{
-	struct server *server = timer->data;
-	uint64_t age_us = engine_overdue_us(server->engine, clock_us());
-
-	if (!age_us)
-		notify_watchdog();
-	else
-		log_error("a launch has been running for %" PRIu64 " s; the watchdog is not fed",
-			age_us / 1000000);
 }
 
 /* ---- beginning and end ---- */
@@ -290,7 +285,6 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	char **argv, struct model *model, struct error_text *error)
 {
 	struct engine_options options;
-	uint64_t watchdog_us = notify_watchdog_interval_us();
 	int r;
 
 	*server = (struct server){
@@ -302,12 +296,12 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.generation = 1,
 		.next_connection = 1,
 		.listener = {.fd = -1, .lock_fd = -1},
-		.regions = {.loop = loop,
-			.bytes_max = config->max_memory_bytes,
-			.device_bytes_max = config->max_device_bytes},
+		.regions = {.loop = loop},
 	};
 	*config = (struct config){0};
 	memcpy(server->model_name, model->name, sizeof(server->model_name));
+	server_limit_regions(server);
+	link_init(&server->users);
 	link_init(&server->connections);
 	link_init(&server->ready);
 	link_init(&server->dirty);
@@ -336,16 +330,11 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		goto fail;
 	uv_idle_init(loop, &server->more);
 	uv_timer_init(loop, &server->drain_timer);
-	uv_timer_init(loop, &server->watchdog);
-	server->more.data = server->drain_timer.data = server->watchdog.data = server;
+	server->more.data = server->drain_timer.data = server;
 	start_signal(server, &server->on_terminate, SIGTERM, on_stop_signal);
 	start_signal(server, &server->on_interrupt, SIGINT, on_stop_signal);
 	start_signal(server, &server->on_hangup, SIGHUP, on_hangup);
-	if (watchdog_us) {
-		uint64_t interval_ms = watchdog_us / 1000 ? watchdog_us / 1000 : 1;
-
-		uv_timer_start(&server->watchdog, on_watchdog, 0, interval_ms);
-	}
+	server_start_watchdog(server);
 	return 0;
 fail:
 	markov_memory_close(server->regions.memory);

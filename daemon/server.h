@@ -15,6 +15,8 @@
 #include "region.h"
 #include "request.h"
 #include "stats.h"
+#include "user.h"
+#include "watchdog.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,12 +35,14 @@ struct server {
 	char model_name[MODEL_NAME_BYTES];
 	uint64_t generation;
 	struct reload *reload; /* under way, or NULL */
+	bool reload_again;     /* a signal came meanwhile */
 
 	struct listener listener;
 	uv_poll_t listen_poll;
 	uv_timer_t accept_timer;
 	bool accepting, accept_paused;
 
+	struct link users;
 	struct link connections;
 	struct link ready; /* with frames left to handle in the next turn */
 	struct link dirty; /* to settle at the end of this callback */
@@ -57,7 +61,10 @@ struct server {
 	uv_idle_t spin;      /* while it runs, the loop turns without sleeping and looks itself */
 	uint64_t spin_until_us;
 	uv_signal_t on_terminate, on_interrupt, on_hangup;
-	uv_timer_t watchdog, drain_timer;
+	uv_timer_t drain_timer;
+	uv_timer_t watchdog_timer, manager_timer; /* server_manager.c's */
+	struct watchdog watchdog;
+	uint64_t finished_count; /* drafts that came back from the engine */
 	bool draining, stopped, lost;
 	int exit_code;
 };
@@ -100,6 +107,9 @@ void reload_abandoned(struct server *server); /* the engine is gone with it */
 uint64_t server_held_max(const struct server *server);
 uint64_t server_held_max_connection(const struct server *server);
 
+/* Takes the limits of regions out of the configuration. */
+void server_limit_regions(struct server *server);
+
 /* Sends what was put into outboxes. */
 void server_settle(struct server *server);
 
@@ -111,6 +121,15 @@ void server_spin(struct server *server);
 
 /* One connection less. */
 void server_connection_closed(struct server *server);
+
+/* ---- server_manager.c: what the service manager is told ---- */
+
+void server_start_watchdog(struct server *server); /* and sets up both timers */
+
+/* That it serves, and what; `more` follows in STATUS=. Nothing while it drains. */
+void server_tell_ready(struct server *server, const char *more);
+void server_tell_reloading(struct server *server);
+void server_tell_stopping(struct server *server, const char *reason);
 
 /* ---- between server.c and server_news.c ---- */
 

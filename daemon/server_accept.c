@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,19 +40,60 @@ static void pause_accepting(struct server *server, int code)
 }
 
 /* One client too many is told so, as far as its socket's buffer is there, and closed. */
-static void refuse_client(struct server *server, int fd)
+static void refuse_client(struct server *server, int fd, const char *text)
 {
 	struct wire_buffer frame;
 
 	server->stats.connections_refused++;
 	server->stats.errors[ERROR_RESOURCE_EXHAUSTED]++;
 	wire_buffer_init(&frame);
-	message_encode_error(&frame, false, 0, ERROR_RESOURCE_EXHAUSTED,
-		"the daemon has as many connections as it may; come again later");
+	message_encode_error(&frame, false, 0, ERROR_RESOURCE_EXHAUSTED, text);
 	if (!frame.failed && send(fd, frame.bytes, frame.count, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		log_line(LOG_DEBUG, NULL, "a refused client is gone already");
 	wire_buffer_done(&frame);
 	close(fd);
+}
+
+/* Serves or refuses an accepted client. False: there is no memory for it. */
+static bool take_client(struct server *server, int fd)
+{
+	const struct config *config = &server->config;
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t peer_bytes = sizeof(peer);
+	struct user *user;
+	char text[128];
+	int r;
+
+	if (server->connection_count >= config->max_connections) {
+		snprintf(text, sizeof(text),
+			"all %" PRIu32 " connections are in use (max_connections); come again "
+			"later",
+			config->max_connections);
+		refuse_client(server, fd, text);
+		return true;
+	}
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes);
+	user = user_hold(&server->users, peer.uid);
+	if (!user) {
+		close(fd);
+		return false;
+	}
+	if (!user_may(user, user->connections, 1, config->max_user_connections)) {
+		snprintf(text, sizeof(text),
+			"this user has %" PRIu32 " connections, max_user_connections is %" PRIu32
+			"; close some, or come again later",
+			user->connections, config->max_user_connections);
+		refuse_client(server, fd, text);
+		user_drop(user);
+		return true;
+	}
+	r = connection_start(server, fd, peer.pid, user);
+	user_drop(user); /* the connection holds it */
+	if (r < 0)
+		return false;
+	server->connection_count++;
+	server->stats.connections++;
+	return true;
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
@@ -74,16 +116,10 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 			pause_accepting(server, errno);
 			return;
 		}
-		if (server->connection_count >= server->config.max_connections) {
-			refuse_client(server, fd);
-			continue;
-		}
-		if (connection_start(server, fd) < 0) {
+		if (!take_client(server, fd)) {
 			pause_accepting(server, ENOMEM);
 			return;
 		}
-		server->connection_count++;
-		server->stats.connections++;
 	}
 }
 

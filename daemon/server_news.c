@@ -33,8 +33,10 @@ static void collect(struct server *server)
 		reload_swapped(server);
 	if (report.reason.text[0] && !report.lost)
 		log_error("a launch failed: %s", report.reason.text);
-	while ((link = link_pop(&report.finished)))
+	while ((link = link_pop(&report.finished))) {
+		server->finished_count++;
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
+	}
 	if (report.lost)
 		server_lose_device(server, report.reason.text);
 	server_settle(server);

@@ -355,8 +355,24 @@ out:
 	return result;
 }
 
+struct loading {
+	void (*progress)(void *user, const char *what, double done);
+	void *user;
+	uint64_t done, bytes; /* of both tables */
+};
+
+static void table_read(void *user, uint64_t bytes)
+{
+	struct loading *loading = user;
+
+	loading->done += bytes;
+	if (loading->progress)
+		loading->progress(
+			loading->user, "reading", (double)loading->done / (double)loading->bytes);
+}
+
 static int load_table(const struct safetensors *file, const struct tensor *tensor, void **copy,
-	const uint16_t **ret, struct error_text *error)
+	const uint16_t **ret, struct loading *loading, struct error_text *error)
 {
 	int result;
 
@@ -364,23 +380,30 @@ static int load_table(const struct safetensors *file, const struct tensor *tenso
 	if (!*copy)
 		return error_text_set(error, ENOMEM, "tensor '%.100s': no memory for %llu bytes",
 			tensor->name, (unsigned long long)tensor->byte_count);
-	result = safetensors_read(file, tensor, *copy, error);
+	result = safetensors_read(file, tensor, *copy, table_read, loading, error);
 	if (result == 0)
 		*ret = *copy;
 	return result;
 }
 
-int checkpoint_load(struct checkpoint *checkpoint, struct error_text *error)
+int checkpoint_load(struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct error_text *error)
 {
 	struct files *files = checkpoint->files;
+	struct loading loading = {
+		.progress = progress,
+		.user = user,
+		.bytes = files->w1_tensor->byte_count + files->w2_tensor->byte_count,
+	};
 	int result = 0;
 
 	if (!files->w1_copy)
-		result = load_table(
-			files->w1, files->w1_tensor, &files->w1_copy, &checkpoint->w1, error);
+		result = load_table(files->w1, files->w1_tensor, &files->w1_copy, &checkpoint->w1,
+			&loading, error);
 	if (result == 0 && !files->w2_copy)
-		result = load_table(
-			files->w2, files->w2_tensor, &files->w2_copy, &checkpoint->w2, error);
+		result = load_table(files->w2, files->w2_tensor, &files->w2_copy, &checkpoint->w2,
+			&loading, error);
 	return result;
 }
 

@@ -15,9 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LENGTH_BYTES   8
-#define READ_BYTES_MAX (1u << 30) /* of one pread(2) */
-#define METADATA_KEY   "__metadata__"
+#define READ_PIECE_BYTES (16ull << 20) /* after which a reader is told */
+#define LENGTH_BYTES     8
+#define READ_BYTES_MAX   (1u << 30) /* of one pread(2) */
+#define METADATA_KEY     "__metadata__"
 
 struct safetensors {
 	int fd;
@@ -336,15 +337,27 @@ void safetensors_close(struct safetensors *file)
 }
 
 int safetensors_read(const struct safetensors *file, const struct tensor *tensor, void *to,
-	struct error_text *error)
+	void (*progress)(void *user, uint64_t bytes), void *user, struct error_text *error)
 {
-	uint64_t offset = (uint64_t)((const char *)tensor->data - (const char *)file->mapping);
+	const uint64_t offset =
+		(uint64_t)((const char *)tensor->data - (const char *)file->mapping);
 	struct error_text reason;
-	int result = read_at(file->fd, offset, to, tensor->byte_count, &reason);
+	uint64_t piece;
 
-	return result < 0 ? error_text_set(
-				    error, -result, "tensor '%.100s' %s", tensor->name, reason.text)
-			  : 0;
+	for (uint64_t done = 0; done < tensor->byte_count; done += piece) {
+		int r;
+
+		piece = tensor->byte_count - done;
+		if (piece > READ_PIECE_BYTES)
+			piece = READ_PIECE_BYTES;
+		r = read_at(file->fd, offset + done, (char *)to + done, piece, &reason);
+		if (r < 0)
+			return error_text_set(
+				error, -r, "tensor '%.100s' %s", tensor->name, reason.text);
+		if (progress)
+			progress(user, piece);
+	}
+	return 0;
 }
 
 size_t safetensors_count(const struct safetensors *file)

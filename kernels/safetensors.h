@@ -44,9 +44,10 @@ const struct tensor *safetensors_find(
 	const struct safetensors *file, const char *name); /* or NULL */
 
 /* Copies the data of a tensor of this file to `to`, which has room for its byte_count. Unlike a
- * look into the mapping, this survives that somebody truncates the file meanwhile: -EIO. */
+ * look into the mapping, this survives that somebody truncates the file meanwhile: -EIO. `progress`
+ * (or NULL) is told now and then that so many bytes more have come. */
 int safetensors_read(const struct safetensors *file, const struct tensor *tensor, void *to,
-	struct error_text *error);
+	void (*progress)(void *user, uint64_t bytes), void *user, struct error_text *error);
 
 /* A string of `__metadata__`, or NULL. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);

@@ -43,8 +43,8 @@ struct command {
 };
 
 extern const struct command command_ping, command_info, command_draft, command_replay,
-	command_stats, command_metrics, command_bench, command_model_make, command_model_show,
-	command_drain, command_reload;
+	command_stats, command_metrics, command_top, command_bench, command_model_make,
+	command_model_show, command_drain, command_reload;
 
 /* Says "draftctl: ..." on stderr and returns EXIT_FAILURE. */
 int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

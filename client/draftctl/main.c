@@ -16,6 +16,7 @@ static const struct command *const commands[] = {
 	&command_bench,
 	&command_stats,
 	&command_metrics,
+	&command_top,
 	&command_drain,
 	&command_reload,
 	&command_model_make,

@@ -57,6 +57,12 @@ struct text text_rate(double per_second)
 	return text;
 }
 
+void text_put_plain(FILE *to, const char *foreign)
+{
+	for (; *foreign; foreign++)
+		fputc(*foreign >= ' ' && *foreign <= '~' ? *foreign : '?', to);
+}
+
 struct text text_bytes(uint64_t bytes)
 {
 	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

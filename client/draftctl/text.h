@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct text {
 	char at[40];
@@ -17,6 +18,8 @@ struct text text_rate(double per_second); /* "1,234,567"; "27.6" below a hundred
 /* What somebody else wrote, fit for a terminal: other than printable ASCII becomes '?', and what is
  * too long is cut. */
 struct text text_plain(const char *foreign);
+/* The same of any length, to a stream. */
+void text_put_plain(FILE *to, const char *foreign);
 struct text text_bytes(uint64_t bytes); /* "74.2 MiB" */
 
 #endif

@@ -107,7 +107,7 @@ int verify_open(const char *model_path, const struct draft_model *served,
 	r = check_served(&model, served, error);
 	if (r < 0)
 		goto out;
-	r = checkpoint_load(&model, error);
+	r = checkpoint_load(&model, NULL, NULL, error);
 	if (r < 0)
 		goto out;
 	r = markov_open(&options, &model, NULL, NULL, &verify->head, error);

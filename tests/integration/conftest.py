@@ -41,7 +41,8 @@ class Daemon:
     """A draftd process. `options` go to its command line; without `socket`, the socket lies in `folder`."""
 
     def __init__(
-        self, folder, *options, program=BUILD / "draftd", model=MODEL, socket=None, command=(), env={}, preexec=None
+        self, folder, *options, program=BUILD / "draftd", model=MODEL, socket=None, command=(), env={}, preexec=None,
+        pass_fds=(),
     ):
         self.folder = pathlib.Path(folder)
         self.socket = pathlib.Path(socket or self.folder / "draftd.sock")
@@ -57,7 +58,7 @@ class Daemon:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*arguments, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                preexec_fn=preexec,
+                preexec_fn=preexec, pass_fds=pass_fds,
             )
         self.pid = self.process.pid
         self.pidfd = os.pidfd_open(self.pid)

@@ -42,7 +42,7 @@ def keys():
     """(section, key, range, default, option) of every key."""
     text = help_of("draftd")
     found = re.findall(r"(--[a-z0-9-]+)[^\n]*\n +\[(\w+)\] (\w+)(?:: ([^\n]*))?\n", text)
-    assert len(found) == text.count("\n                              [")
+    assert len(found) == len(re.findall(r"\n {20,}\[\w+\] ", text))
     for option, section, key, facts in found:
         *limits, default = re.split(r"(?:; |^)default ", facts) if "default " in facts else (facts, "")
         yield section, key, "".join(limits), default, option

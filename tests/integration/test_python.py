@@ -1,12 +1,15 @@
 """client/python: the package `draft` against the real daemon, with NumPy; its structs and codes against draft.h and PROTOCOL.md."""
 
 import array
+import copy
 import ctypes
 import errno
 import fcntl
 import gc
 import importlib.util
+import linecache
 import os
+import pickle
 import re
 import select
 import signal
@@ -540,6 +543,20 @@ def test_reconnect(start):
         d.ping()
 
 
+def test_reconnect_to_a_daemon_that_restarts(start, folder):
+    case = golden.case("greedy_small")
+    one = start(socket=folder / "s")
+    with connect(one) as d:
+        one.probe.close()
+        one.process.send_signal(signal.SIGTERM)
+        assert one.wait() == 0
+        refused(draft.NotRunning, "is draftd running", d.reconnect, 1000)
+        start(socket=folder / "s", wait=False)  # it is not there yet
+        d.reconnect(within_us=60_000_000)
+        tokens, _ = d.draft(base=base_of(case), **columns(case))
+        assert tokens.tolist() == [case.tokens_of(row) for row in range(case.rows)]
+
+
 def test_going_away(daemon):
     with connect(daemon) as d:
         assert d.going_away is None
@@ -602,6 +619,7 @@ def test_a_view_outlives_its_connection(daemon):
         with connect(daemon) as d, d.region_open(4096) as region:
             region.data[:2] = b"\1\2"
             view = make(region)
+        gc.collect()
         assert view[0] == 0x0201 and not view[1:].any()
         assert others() == 1
         refused(draft.ConnectionLost, "was closed", d.ping)
@@ -689,7 +707,7 @@ def test_events(daemon, folder):
             assert repr(event) == "<draft.Event>"
             d.draft(base=base_of(case), event=event, **columns(case))
             ticket = d.submit(base=base_of(case), event=event, **columns(case))
-            assert any(event in held for held in d._tickets.values())
+            assert any(event in held for _, held in d._sent), "kept for the ticket"
             assert d.poll().ticket == ticket
             d.draft(base=base_of(case), **columns(case))
             refused(draft.InvalidArgument, "another connection's", other.draft, base=base_of(case), event=event, **columns(case))
@@ -715,6 +733,459 @@ def test_closed_connection(daemon):
     d.close()
     for call in d.ping, d.poll, d.fileno, d.reconnect, lambda: d.region_open(1), lambda: d.going_away:
         refused(draft.ConnectionLost, "connect again", call)
+
+
+def test_sealed(daemon):
+    """What became addresses and sizes can't be changed, and what frees can't be doubled."""
+    with connect(daemon) as d, d.region_open(4096) as region:
+        tensor = region.tensor([4], "uint16")
+        for each, names in (
+            (d, ["model", "limits", "devices"]), (region, ["nbytes", "memory", "device"]),
+            (tensor, ["region", "shape", "dtype", "offset", "strides"]),
+        ):  # fmt: skip
+            for name in names:
+                before = getattr(each, name)
+                with pytest.raises(AttributeError, match=f"{name} of a {type(each).__name__}"):
+                    setattr(each, name, 1 << 40)
+                with pytest.raises(AttributeError, match=f"{name} of a {type(each).__name__}"):
+                    delattr(each, name)
+                assert getattr(each, name) == before
+            for double in copy.copy, copy.deepcopy, pickle.dumps:
+                with pytest.raises(TypeError, match=f"a {type(each).__name__} can't be copied or pickled"):
+                    double(each)
+        with pytest.raises(AttributeError):
+            d.limits.max_rows = 1 << 40
+        del tensor, each, before
+
+
+GARBAGE = """
+import asyncio, gc, sys, draft
+class Engine:
+    def __init__(self):
+        self.d = draft.connect(sys.argv[1])
+        self.region = self.d.region_open(1 << 20)
+        self.cycle = self
+def drop():
+    engine = Engine()
+    engine.view = engine.region.data
+    engine.tensor = engine.region.tensor([4, 4], "uint16")
+def refused(call):
+    try:
+        call()
+    except draft.RegionInUse:
+        return
+    sys.exit("not refused")
+"""
+
+
+@pytest.mark.parametrize("script", {
+    "uses": """
+def use(self):
+    self.view[0] = 1
+    print(self.d.stats()["regions"], self.tensor.shape[0] + self.region.data[0])
+Engine.__del__ = use
+drop()
+""",
+    "closes": """
+def close(self):
+    refused(self.region.close)
+    refused(self.d.close)
+    del self.tensor
+    self.view[0] = 1
+    self.view.release()
+    self.region.close()
+    self.d.close()
+    print(1, 5)
+Engine.__del__ = close
+drop()
+""",
+    "comes_back": """
+def come_back(self):
+    global engine
+    engine = self
+Engine.__del__ = come_back
+drop()
+gc.collect()
+engine.view[0] = 1
+print(engine.d.stats()["regions"], engine.tensor.shape[0] + engine.region.data[0])
+del engine
+""",
+    "generator": """
+def work(box):
+    with draft.connect(sys.argv[1]) as d, d.region_open(4096) as region:
+        box.append(region.data)
+        yield
+        sys.exit("went on")
+box = []
+box.append(work(box))
+next(box[0])
+del box
+print(1, 5)
+""",
+    "exception": """
+Engine.__del__ = lambda self: (self.region.close(), self.d.close(), print(1, 5))
+def run():
+    engine = Engine()
+    try:
+        engine.d.draft([1], [0], None, steps=1)
+    except draft.DraftError as error:
+        kept = error
+run()
+""",
+    "coroutine": """
+async def serve():
+    with draft.connect(sys.argv[1]) as d, d.region_open(4096) as region:
+        view = region.data
+        await asyncio.get_running_loop().create_future()
+async def main():
+    asyncio.create_task(serve())
+    await asyncio.sleep(0)
+loop = asyncio.new_event_loop()
+loop.set_exception_handler(lambda *_: None)
+loop.run_until_complete(main())
+loop.close()
+del loop
+print(1, 5)
+""",
+}.items(), ids=lambda item: item[0])  # fmt: skip
+def test_garbage(daemon, script):
+    """Finalizers of a cycle run in any order: what they use is there until the last has."""
+    _, script = script
+    ending = "gc.collect()\nassert draft.connect(sys.argv[1]).stats()['connections'] == 2, 'the one is gone'\n"
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", GARBAGE + script + ending, daemon.socket],
+        env=os.environ | {"PYTHONPATH": PACKAGES}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.replace("Task was destroyed but it is pending!", "").strip()) == (0, "1 5\n", "")
+
+
+def test_dropped_connections_end(daemon):
+    """Not closed, but dropped: draftd hears of it at the next collection."""
+    d = connect(daemon)
+    region = d.region_open(4096)
+    view = region.data
+    del d, region
+    gc.collect()
+    with daemon.connect() as client:
+        assert client.call("stats")[0]["connections"] == 3
+        view[0] = 1
+        del view
+        gc.collect()
+        end = time.monotonic() + PATIENCE_S
+        while client.call("stats")[0]["connections"] > 2:
+            assert time.monotonic() < end
+
+
+# ---- signals, forks, threads ----
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(call):
+    """Runs it again and again, each time with an exception from one line of the package later, as a signal's handler raises it."""
+    package, line = os.fspath(PACKAGES / "draft"), 0
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(package) or frame.f_code.co_name == "__del__":  # there it would get lost
+            return None
+        # Not where a lock is given back: there a tracer is called before, a signal's handler only after.
+        if event in ("line", "return") and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+            left -= 1
+            if left == 0:
+                raise Stop
+        return trace
+
+    while True:
+        line += 1
+        left = line
+        sys.settrace(trace)
+        try:
+            call()
+        except Stop:
+            pass
+        finally:
+            sys.settrace(None)
+        if left > 0:
+            return
+        yield line
+
+
+def test_interrupts(daemon):
+    """Whatever line they come in, nothing is leaked at draftd, no result is waited for that doesn't come, and all goes on."""
+    case = golden.case("greedy_small")
+    request = columns(case) | {"base": base_of(case)}
+
+    def use_region():
+        with d.region_open(4096) as region:
+            region.data[0] = 1
+            region.tensor([4]).__dlpack__()
+
+    def submit():
+        tickets.append(d.submit(logits=numpy.zeros(base_of(case).shape, numpy.uint16), **request))
+
+    def connect_and_close():
+        with connect(daemon) as other:
+            other.stats()
+
+    def drain():
+        results.extend(iter(lambda: d.poll(-1), None))
+        assert d.stats()["inflight"] == 0 and not any(ticket.value for ticket, _ in d._sent)
+
+    with connect(daemon) as d:
+        for lines in interrupted(use_region):
+            assert d.stats()["regions"] == 0
+        assert lines > 50
+        for _ in interrupted(d.stats):
+            assert len(d._texts) <= 1
+        tickets, results = [], []
+        os.kill(daemon.pid, signal.SIGSTOP)  # so that no answer is there before poll() asks what to wait for
+        for lines in interrupted(submit):
+            known = sum(ticket.value > 0 for ticket, _ in d._sent)
+            before = len(results)
+            os.kill(daemon.pid, signal.SIGCONT)
+            drain()
+            assert len(results) == d.stats()["requests"].get("draft", 0), "of all that was sent"
+            assert len(results) - before == known
+            os.kill(daemon.pid, signal.SIGSTOP)
+        os.kill(daemon.pid, signal.SIGCONT)
+        drain()
+        assert lines > 50 and len(tickets) == 1 and len(results) > 1
+        for lines in interrupted(lambda: d.poll(-1)):
+            drain()
+            submit()
+        assert lines > 10
+        for _ in interrupted(lambda: d.draft(**request)):
+            d.ping()
+        assert d.draft(**request).tokens.tolist() == [case.tokens_of(r) for r in range(case.rows)]
+        for _ in interrupted(d.reconnect):
+            while d.poll(-1):
+                pass
+            submit()
+        while d.poll(-1):
+            pass
+        for _ in interrupted(connect_and_close):
+            gc.collect()
+            d.ping()
+        end = time.monotonic() + PATIENCE_S
+        while d.stats()["connections"] > 2:
+            assert time.monotonic() < end
+
+
+@pytest.fixture
+def handler():
+    """handler(function): of SIGUSR1, for the test's time."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda function: signal.signal(signal.SIGUSR1, lambda number, frame: function())
+    signal.signal(signal.SIGUSR1, before)
+
+
+def signaller(daemon, enough=lambda: True):
+    """A thread that signals this process until it is enough and lets the daemon go on, and the lock that it waits for."""
+    gate = threading.Lock()
+    gate.acquire()
+
+    def work():
+        gate.acquire()
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            while not enough():
+                os.kill(os.getpid(), signal.SIGUSR1)
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, gate
+
+
+def test_an_interrupted_poll_loses_nothing(daemon, handler):
+    case = golden.case("greedy_small")
+
+    def stop():
+        raise Stop
+
+    handler(stop)
+    with connect(daemon) as d:
+        for _ in range(20):
+            os.kill(daemon.pid, signal.SIGSTOP)
+            ticket = d.submit(base=base_of(case), **columns(case))
+            thread, gate = signaller(daemon)
+            with pytest.raises(Stop):
+                gate.release()
+                d.poll(-1)
+            thread.join()
+            assert d.poll(-1).ticket == ticket
+            assert d.poll(-1) is None
+
+
+def test_close_by_a_signal(daemon, handler):
+    """During a poll() it closes, and poll() says so; in the middle of a call it is refused."""
+    case = golden.case("greedy_small")
+    d = connect(daemon)
+
+    def close():
+        try:
+            d.close()
+        except draft.ConnectionBusy:  # just then poll() asked libdraft; there is a next signal
+            pass
+
+    handler(close)
+    os.kill(daemon.pid, signal.SIGSTOP)
+    d.submit(base=base_of(case), **columns(case))
+    thread, gate = signaller(daemon, d._is_gone)
+    with pytest.raises(draft.ConnectionLost, match="was closed"):
+        gate.release()
+        d.poll(-1)
+    thread.join()
+
+    class Column:
+        def tolist(self):
+            call()
+            return [1] * case.rows
+
+    with connect(daemon) as d, d.region_open(4096) as region:
+        for call in d.close, d.ping, d.reconnect, region.close, lambda: region.data, lambda: d.poll(0):
+            error = refused(
+                draft.ConnectionBusy, "call again after it", d.draft, base=base_of(case), **columns(case) | {"seeds": Column()}
+            )
+            assert isinstance(error, RuntimeError) and not error.retryable
+            error = None
+        call = lambda: region.__exit__()  # in garbage, say: it waits for the next call
+        d.draft(base=base_of(case), **columns(case) | {"seeds": Column()})
+        assert d.stats()["regions"] == 1
+        del region
+        call = None
+        d.ping()
+
+
+def test_fork(daemon):
+    """The connection stays the parent's, though another thread of the parent has its lock, or polls."""
+    case = golden.case("greedy_small")
+    with connect(daemon) as d:
+        region = d.region_open(4096)
+        view = region.data
+        os.kill(daemon.pid, signal.SIGSTOP)
+        ticket = d.submit(base=base_of(case), **columns(case))
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(d.poll(-1))), threading.Thread(target=d.ping)]
+        for thread in threads:
+            thread.start()
+        while d._lock.acquire(blocking=False):  # until the ping has it
+            d._lock.release()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(PATIENCE_S)
+            try:
+                for call in d.ping, d.poll, d.reconnect, lambda: region.data, lambda: region.tensor([1]):
+                    refused(draft.ConnectionLost, "connect again in this one, after the fork", call)
+                view[0] = 7
+                region.close()
+                with region, d:
+                    pass
+                d.close()
+                del view, region, d
+                gc.collect()
+                os.kill(daemon.pid, signal.SIGCONT)
+                with connect(daemon) as mine:
+                    mine.ping()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        os.kill(daemon.pid, signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+        assert results[0].ticket == ticket
+        assert view[0] == 7 and d.stats()["regions"] == 1
+        del view
+
+
+def test_a_poll_hinders_nobody(daemon):
+    """While one thread waits for a result, others' calls go on."""
+    case = golden.case("greedy_small")
+    with connect(daemon) as d:
+        os.kill(daemon.pid, signal.SIGSTOP)
+        ticket = d.submit(base=base_of(case), **columns(case))
+        results = []
+        thread = threading.Thread(target=lambda: results.append(d.poll(-1)))
+        thread.start()
+        waited = 0
+        for _ in range(50):
+            time.sleep(0.001)  # the poll() goes on
+            start = time.monotonic()
+            d.events()
+            waited += time.monotonic() - start
+        assert waited < 1, "for 50 calls that wait for nothing"
+        assert thread.is_alive()
+        os.kill(daemon.pid, signal.SIGCONT)
+        d.ping()  # takes the result from the socket, perhaps
+        thread.join()
+        assert results[0].ticket == ticket
+
+
+# ---- arguments ----
+
+
+def test_arguments(daemon, folder):
+    """Integers fit their C types, strings have no zero byte; what is wrong is named."""
+
+    def bad(words, call, *arguments, **named):
+        refused(draft.InvalidArgument, words, call, *arguments, **named)
+
+    for path in str(daemon.socket), os.fsencode(daemon.socket), daemon.socket:
+        draft.connect(path).close()
+    for words, options in (
+        ("socket_path has a zero byte at 1", {"socket_path": "a\0b"}),
+        ("socket_path is a int", {"socket_path": 5}),
+        ("socket_path has 0 bytes", {"socket_path": ""}),
+        ("client_name has a zero byte at 1", {"client_name": "a\0b"}),
+        ("client_name is a int", {"client_name": 5}),
+        ("client_name has 0 characters", {"client_name": ""}),
+        ("client_name has a character at 1", {"client_name": "a\ud800"}),
+        ("timeout_us is a float", {"timeout_us": 1.5}),
+        (f"timeout_us is {2**64 + 1}; it is from", {"timeout_us": 2**64 + 1}),
+        (f"timeout_us is {-2**70}; it is from", {"timeout_us": -(2**70)}),
+        ("spin_us is 1000001; it is from 0 to 1000000", {"spin_us": 1000001}),
+        ("spin_us is -1", {"spin_us": -1}),
+    ):
+        bad(words, draft.connect, **{"socket_path": daemon.socket} | options)
+    memfd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memfd, 4096)
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with connect(daemon) as d, d.region_open(4096) as region:
+        bad(f"fd is {memfd + 2**32}; it is from 0 to 2147483647", d.region_import, memfd + 2**32, 4096)
+        bad("fd is -1", d.region_import, -1, 4096)
+        bad("fd is a str", d.region_import, "1", 4096)
+        bad("Bad file descriptor", d.region_import, 2**31 - 1, 4096)
+        d.region_import(memfd, 4096).close()
+        os.close(memfd)
+        bad("memory is []", d.region_open, 4096, [])
+        bad("device is a int", d.region_open, 4096, "device", 0)
+        bad("device has a zero byte at 3", d.region_open, 4096, "device", "GPU\0")
+        bad("handle is a str", d.event_import, "x" * 64)
+        bad("handle is a int", d.event_import, 64)
+        bad("device is a int", d.event_import, bytes(64), 0)
+        for timeout, words in (None, "a NoneType"), (1.5, "a float"), (2**63, f"{2**63}; it is from"), (-(2**64), f"{-2**64}; it"):
+            bad(f"timeout_us is {words}", d.poll, timeout)
+        for ticket, words in (None, "a NoneType"), (-1, "-1; it is from 0"), (2**64, f"{2**64}; it is from 0"):
+            bad(f"ticket is {words}", d.cancel, ticket)
+        bad("shape is a int", region.tensor, 5)
+        bad("shape has 65 numbers; the most is 64", region.tensor, [1] * 65)
+        bad("strides is a int", region.tensor, [1], strides=1)
+        bad("dtype is []", region.tensor, [1], [])
+        tensor = region.tensor([1])
+        bad("max_version is 5", tensor.__dlpack__, max_version=5)
+        bad("dl_device 5", tensor.__dlpack__, dl_device=5)
+        del tensor
+        case = golden.case("greedy_small")
+        good = columns(case) | {"base": base_of(case)}
+        for far in 1e39, -1e300, 10**400:
+            bad("temperatures can't be a column", d.draft, **good | {"temperatures": far})
+        bad("event is a int", d.draft, **good | {"event": 5})
+        d.draft(**good | {"temperatures": float("inf")})
 
 
 # ---- DLPack, by hand: as the specification's header has it ----
@@ -767,6 +1238,28 @@ def test_capsule(daemon, versioned):
             thread.start()
             thread.join()
         region.close()
+
+
+def test_capsule_while_it_is_made(daemon):
+    """A collection or another thread between any two lines doesn't take it for dropped."""
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_name == "export":
+            _dlpack.sweep()
+            return trace
+        return None
+
+    with connect(daemon) as d, d.region_open(4096) as region:
+        for versioned in False, True:
+            sys.settrace(trace)
+            try:
+                capsule = region.tensor([4]).__dlpack__(max_version=(1, 0) if versioned else None)
+            finally:
+                sys.settrace(None)
+            assert len(_dlpack._exports) == 1
+            del capsule
+            _dlpack.sweep()
+            assert not _dlpack._exports
 
 
 def test_capsule_that_is_refused(daemon):

@@ -18,11 +18,12 @@ The library is $LIBDRAFT, or lies where this package was installed, or where the
 """
 
 from ._library import library
-from .connection import Connection, Device, Drafted, Limits, Model, Result, connect
+from .connection import Connection, connect
 from .errors import (
     BadFrame,
     BadRequest,
     Cancelled,
+    ConnectionBusy,
     ConnectionLost,
     DeadlineExceeded,
     DeviceLost,
@@ -43,13 +44,14 @@ from .errors import (
     VersionMismatch,
 )
 from .event import Event
+from .facts import Device, Drafted, Limits, Model, Result
 from .region import Region, Tensor
 
 __all__ = [
-    "BadFrame", "BadRequest", "Cancelled", "Connection", "ConnectionLost", "DeadlineExceeded", "Device", "DeviceLost", "DraftError",
-    "Drafted", "Draining", "Event", "Internal", "InvalidArgument", "Limits", "Model", "NotFound", "NotRunning", "NotSupported", "OutOfRange",
-    "PermissionDenied", "Region", "RegionInUse", "ResourceExhausted", "Result", "Tensor", "Timeout", "TooLarge", "UnknownMethod",
-    "VersionMismatch", "connect",
+    "BadFrame", "BadRequest", "Cancelled", "Connection", "ConnectionBusy", "ConnectionLost", "DeadlineExceeded", "Device",
+    "DeviceLost", "DraftError", "Drafted", "Draining", "Event", "Internal", "InvalidArgument", "Limits", "Model", "NotFound",
+    "NotRunning", "NotSupported", "OutOfRange", "PermissionDenied", "Region", "RegionInUse", "ResourceExhausted", "Result", "Tensor",
+    "Timeout", "TooLarge", "UnknownMethod", "VersionMismatch", "connect",
 ]
 
 __version__ = library.draft_version().decode()  # libdraft's

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import array
 import ctypes
+import math
 import numbers
 import operator
+import os
 from ctypes import c_char_p, c_int, c_ssize_t, c_void_p
 from typing import Any, Sequence
 
@@ -16,7 +18,7 @@ UINT32, INT64, FLOAT32 = "I", "q", "f"
 _KINDS = {
     UINT32: (("I", "L"), 4, "integers from 0 to 2^32-1"),
     INT64: (("q", "l"), 8, "integers of 64 bits"),
-    FLOAT32: (("f",), 4, "numbers"),
+    FLOAT32: (("f",), 4, "numbers of float32"),
 }
 
 
@@ -60,14 +62,49 @@ def _view(values: Any) -> memoryview | None:
         return None
 
 
-def number(name: str, value: Any, top: int) -> int:
+def number(name: str, value: Any, most: int, least: int = 0) -> int:
     try:
         value = operator.index(value)
     except TypeError:
         raise invalid(f"{name} is a {type(value).__name__}; it is an integer") from None
-    if not 0 <= value <= top:
-        raise invalid(f"{name} is {value}; it is from 0 to {top}")
+    if not least <= value <= most:
+        raise invalid(f"{name} is {value}; it is from {least} to {most}")
     return value
+
+
+def integers(name: str, values: Any, most: int, count_most: int) -> tuple[int, ...]:
+    try:
+        count = len(values)
+    except TypeError:
+        raise invalid(f"{name} is a {type(values).__name__}; it is a sequence of integers") from None
+    if count > count_most:
+        raise invalid(f"{name} has {count} numbers; the most is {count_most}")
+    return tuple(number(name, value, most) for value in values)
+
+
+def text(name: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise invalid(f"{name} is a {type(value).__name__}; it is a string")
+    return path(name, value)
+
+
+def path(name: str, value: Any) -> bytes:
+    try:
+        found = os.fsencode(value)
+    except TypeError:
+        raise invalid(f"{name} is a {type(value).__name__}; it is a string, bytes or a path") from None
+    except UnicodeEncodeError as error:
+        raise invalid(f"{name} has a character at {error.start} that can't be encoded; leave it out") from None
+    if 0 in found:
+        raise invalid(f"{name} has a zero byte at {found.index(0)}; leave it out")
+    return found
+
+
+def octets(name: str, value: Any) -> bytes:
+    view = _view(value)
+    if view is None:
+        raise invalid(f"{name} is a {type(value).__name__}; it is bytes")
+    return view.tobytes()
 
 
 def column(name: str, kind: str, values: Any, rows: int | None = None) -> memoryview:
@@ -79,7 +116,10 @@ def column(name: str, kind: str, values: Any, rows: int | None = None) -> memory
             values = [values] * rows
         try:
             # array() takes bytes for raw memory, so never those as they come
-            view = memoryview(array.array(kind, values.tolist() if hasattr(values, "tolist") else list(values)))
+            values = values.tolist() if hasattr(values, "tolist") else list(values)
+            view = memoryview(array.array(kind, values))
+            if kind == FLOAT32 and any(math.isinf(kept) and not math.isinf(value) for kept, value in zip(view, values)):
+                raise OverflowError("a number is beyond float32")  # array() makes it infinite
         except (TypeError, OverflowError, ValueError) as error:
             raise invalid(f"{name} can't be a column: {error}; it has {what}, one a row") from None
     if rows is not None and len(view) != rows:

@@ -5,13 +5,12 @@ exception, after the interpreter's end. Python code must run in none of these (i
 deleter is libc's sigemptyset(), which only clears the word that it is given; sweep() finds the cleared ones. For the same reason a
 capsule has no destructor: one that nobody consumed is found because nobody but the table holds it.
 
-sweep() runs before each answer that depends on it, and after each garbage collection.
+sweep() runs as a part of _native.sweep(): at each call, and after collections when it has to.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Sequence
@@ -88,8 +87,6 @@ def export(
 ) -> Any:
     """A capsule over 16-bit elements at `address`. `owner` lives until the consumer is done."""
     sweep()
-    if _sweep_after_collection not in gc.callbacks:
-        gc.callbacks.append(_sweep_after_collection)
     numbers = (c_int64 * (2 * len(shape)))(*shape, *strides)
     managed = DLManagedTensorVersioned(major=1) if versioned else DLManagedTensor()
     managed.deleter = _clear
@@ -101,9 +98,9 @@ def export(
     at = ctypes.addressof(managed)
     entry = _Export()
     entry.managed, entry.numbers, entry.owner = managed, numbers, owner
-    entry.capsule = _capsule_new(at, NAME_VERSIONED if versioned else NAME, None)
+    capsule = entry.capsule = _capsule_new(at, NAME_VERSIONED if versioned else NAME, None)
     _exports[at] = entry
-    return entry.capsule
+    return capsule  # a third to hold it, or a sweep() in between would find it dropped
 
 
 def sweep() -> None:
@@ -116,8 +113,3 @@ def sweep() -> None:
         )
         if done or dropped:
             _exports.pop(at, None)
-
-
-def _sweep_after_collection(phase: str, info: Any) -> None:
-    if phase == "stop":
-        sweep()

@@ -115,6 +115,7 @@ class ResultView(ctypes.Structure):
 FUNCTIONS = {
     "draft_connect": (c_int, POINTER(Options), POINTER(c_void_p), c_char_p, c_size_t),
     "draft_reconnect": (c_int, c_void_p),
+    "draft_reconnect_within": (c_int, c_void_p, c_int64),
     "draft_close": (None, c_void_p),
     "draft_error": (c_char_p, c_void_p),
     "draft_error_name": (c_char_p, c_int),

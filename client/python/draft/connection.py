@@ -4,100 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import json
+import os
+import select
 import threading
 import time
-import weakref
-from collections import deque
-from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
-from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number
-from ._library import MEMORY, DeviceFacts, Options, Place, Request, ResultView, free, library
-from .errors import TYPED_ERROR_BASE, ConnectionLost, DraftError, TooLarge, connect_error_of, error_of, invalid
+from . import _native
+from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number, octets, path, text
+from ._library import MEMORY, Options, Place, Request, ResultView, free, library
+from ._native import Handle, Sealed, take_back
+from .errors import TYPED_ERROR_BASE, ConnectionBusy, ConnectionLost, TooLarge, connect_error_of, error_of, invalid
 from .event import HANDLE_BYTES, Event
-from .region import Region, Tensor, _Lease, refuse_while_leased
+from .facts import Device, Drafted, Limits, Model, Result, read_facts
+from .region import Region, Tensor, refuse_while_used
 
-_UINT32_MAX, _UINT64_MAX = 2**32 - 1, 2**64 - 1
+_INT32_MAX, _UINT32_MAX, _INT64_MAX, _UINT64_MAX = 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1
+_SPIN_MAX_US = 1_000_000
 _ERROR_BYTES = 512
-# poll() comes up this often: for Ctrl-C, and for other threads that want the connection.
-_POLL_SLICE_US = 100_000
+# poll() comes up this often, for results that another thread's call took from the socket.
+_POLL_SLICE_US = 10_000
 
 # A column: one number a row, as a sequence, or as a buffer of the type that fits, which is then not copied.
 Column = Union[Sequence[Any], Any]
 
 
-@dataclass(frozen=True)
-class Model:
-    """What draftd serves, as it said when we connected."""
-
-    server: str
-    name: str
-    backend: str  # "cpu" or "cuda"
-    bias_order: str
-    generation: int  # when connected; every Result has the current one
-    vocab: int  # V
-    rank: int
-    target_vocab: int  # ids that an anchor may have
-    multiplier: float
-    soft_cap: float | None
-    tensor_parallel: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What draftd takes; beyond is TooLarge, or ResourceExhausted for what is in use at the moment."""
-
-    max_rows: int
-    max_steps: int
-    max_frame_bytes: int
-    max_inflight: int
-    max_regions: int
-    max_region_bytes: int
-
-
-@dataclass(frozen=True)
-class Device:
-    """One that draftd computes on; regions of device memory are on the first."""
-
-    uuid: str  # "GPU-…", or "CPU"
-    name: str
-    memory_bytes: int
-
-
-class Drafted(NamedTuple):
-    """tokens: [rows, steps] of uint32, a memoryview (tokens.tolist(), numpy.asarray(tokens)). flags: a byte a row, bit 0: a NaN
-    won somewhere in it."""
-
-    tokens: memoryview
-    flags: bytes
-
-
-@dataclass(frozen=True)
-class Result:
-    """The answer to a submit(): either `error`, or the rest."""
-
-    ticket: int
-    error: DraftError | None
-    tokens: memoryview | None = None  # as in Drafted
-    flags: bytes = b""
-    generation: int = 0
-    queue_us: int = 0  # as draftd measured: waiting,
-    device_us: int = 0  # the launch that had these rows,
-    total_us: int = 0  # from arrival to the reply
-
-
-class Handle:
-    """libdraft's connection. Freed with the last of those who hold it: the Connection until its close, and leases."""
-
-    def __init__(self, pointer: int) -> None:
-        self.pointer = pointer
-        self.leases: weakref.WeakSet[_Lease] = weakref.WeakSet()
-        self.dropped: deque[tuple[Callable[[int], int], int]] = deque()  # regions and events that nobody holds, and what closes them
-        weakref.finalize(self, library.draft_close, pointer).atexit = False
-
-
-def connect(socket_path: str | None = None, *, client_name: str | None = None, timeout_us: int = 0, spin_us: int = 0) -> Connection:
+def connect(
+    socket_path: str | bytes | os.PathLike[Any] | None = None, *, client_name: str | None = None, timeout_us: int = 0, spin_us: int = 0
+) -> Connection:
     """Connects to the draftd of this host.
 
     socket_path  default: /run/draftd/draftd.sock
@@ -109,22 +45,22 @@ def connect(socket_path: str | None = None, *, client_name: str | None = None, t
     """
     options = Options(
         size=ctypes.sizeof(Options),
-        socket_path=None if socket_path is None else str(socket_path).encode(),
-        client_name=(client_name or "python").encode(),
-        timeout_us=timeout_us,
-        spin_us=spin_us,
+        socket_path=None if socket_path is None else path("socket_path", socket_path),
+        client_name=text("client_name", "python" if client_name is None else client_name),
+        timeout_us=number("timeout_us", timeout_us, _INT64_MAX, -_INT64_MAX),
+        spin_us=number("spin_us", spin_us, _SPIN_MAX_US),
     )
-    pointer = ctypes.c_void_p()
+    _native.sweep()
+    handle = Handle()
     error = ctypes.create_string_buffer(_ERROR_BYTES)
-    code = library.draft_connect(options, pointer, error, _ERROR_BYTES)
+    code = library.draft_connect(options, handle, error, _ERROR_BYTES)
     if code < 0:
         raise connect_error_of(code, error.value)
-    assert pointer.value
-    return Connection(Handle(pointer.value))
+    return Connection(handle, options.spin_us)
 
 
-class Connection:
-    """From connect(); use it in a `with`. Threads may share it: their calls wait for each other.
+class Connection(Sealed):
+    """From connect(); use it in a `with`. Threads may share it: their calls wait for each other, but not for a poll() that waits.
 
     Calls that wait for draftd do so without the interpreter's lock, up to the connection's timeout (Timeout; the connection lives
     on). After ConnectionLost nothing but reconnect() and close() makes sense.
@@ -134,113 +70,140 @@ class Connection:
     limits: Limits
     devices: tuple[Device, ...]
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle: Handle | None = handle
+    _handle: Handle | None = None
+
+    def __init__(self, handle: Handle, spin_us: int) -> None:
+        self._handle = handle
         self._lock = threading.RLock()
-        # What libdraft may still write or read for a ticket. `_sending` has it before the ticket is known.
-        self._tickets: dict[int, tuple[Any, ...]] = {}
-        self._sending: list[tuple[Any, ...]] = []
-        self._read_facts(handle)
+        self._spin_us = spin_us
+        # What libdraft may still write or read, and its ticket: 0 when it was refused, or not yet sent.
+        self._sent: list[tuple[ctypes.c_uint64, tuple[Any, ...]]] = []
+        # At 0, what libdraft returned, until we have made a Result of it, or a string.
+        self._arrived: dict[int, Any] = {}
+        self._texts: dict[int, ctypes.c_void_p] = {}
+        vars(self).update(read_facts(handle))
+
+    def __del__(self, sweep_after_collections: Callable[[], None] = _native.sweep_after_collections) -> None:
+        """Closes nothing: others in the same garbage may yet use it."""
+        if self._handle is not None:
+            sweep_after_collections()
 
     def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *exception: Any) -> None:
         """Closes it; where views of regions still exist, when the last of them is gone (and collected, if made through DLPack)."""
-        with self._lock:
-            self._let_go()
+        if not self._is_gone():
+            with self._enter():
+                self._let_go()
 
     def close(self) -> None:
         """Ends the connection and frees its regions. RegionInUse while views of them exist; then nothing has happened."""
-        with self._lock:
+        if self._is_gone():
+            return
+        lock = self._enter()
+        self._collect(self._handle)
+        with lock:
             if self._handle is not None:
-                refuse_while_leased(self._handle)
+                refuse_while_used(self._handle)
                 self._let_go()
 
     def _let_go(self) -> None:
-        self._handle = None
-        self._tickets.clear()
-        self._sending.clear()
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        _native.sweep()
+        if handle.count_uses():
+            _native.sweep_after_collections()
+        else:
+            _native.handles.take_back(handle)
+        self._sent.clear()
+        self._arrived.clear()
+        self._texts.clear()
 
-    def reconnect(self) -> None:
-        """The same socket again. Outstanding tickets are forgotten; regions are invalid, but views of them stay readable."""
-        with self._lock:
+    def reconnect(self, within_us: int = 0) -> None:
+        """The same socket again; tried for so long, with growing pauses, while draftd is away (negative: for ever). Outstanding
+        tickets are forgotten; regions are invalid, but views of them stay readable."""
+        within_us = number("within_us", within_us, _INT64_MAX, -_INT64_MAX)
+        with self._enter():
             handle = self._open()
-            code = library.draft_reconnect(handle.pointer)
+            # One step, as in take_back(): or else poll() could wait for what doesn't come, or libdraft write what is no longer held.
+            code, _ = next(zip(map(library.draft_reconnect_within, (handle,), (within_us,)), map(list.clear, (self._sent,))))
+            take_back(library.draft_result_free, self._arrived, 0)
             if code < 0:
-                raise connect_error_of(code, library.draft_error(handle.pointer))
-            self._tickets.clear()
-            self._sending.clear()
-            self._read_facts(handle)
+                raise connect_error_of(code, library.draft_error(handle))
+            vars(self).update(read_facts(handle))
+
+    def _is_gone(self) -> bool:
+        """Closed, or the parent's: nothing of it is left to close."""
+        handle = self._handle
+        return handle is None or handle.is_parents()
+
+    def _enter(self) -> Any:
+        """The lock, to be taken by a `with`."""
+        handle = self._handle
+        if handle is not None and handle.is_parents():
+            raise ConnectionLost(-errno.ENOTCONN, "the connection is the parent process's; connect again in this one, after the fork")
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise ConnectionBusy(
+                -errno.EDEADLK,
+                "a call of this thread on the connection isn't over (this one comes from a signal's handler, a __del__ or an argument "
+                "in the middle of it); call again after it",
+            )
+        return self._lock
+
+    def _collect(self, pointer: _native.Pointer | None) -> None:
+        """Before a close, which views refuse that only garbage holds. Without the lock: finalizers run, which may want it."""
+        _native.sweep()
+        if pointer is not None and pointer.count_uses():
+            gc.collect()
 
     def _open(self) -> Handle:
         """The handle, for a caller that has the lock; regions and events that were dropped are closed first."""
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             raise ConnectionLost(-errno.ENOTCONN, "the connection was closed; connect again")
-        while self._handle.dropped:
-            close, pointer = self._handle.dropped.popleft()
-            close(pointer)
-        return self._handle
+        _native.sweep()
+        handle.regions.sweep()
+        handle.events.sweep()
+        return handle
 
     def _check(self, handle: Handle, code: int) -> int:
         if code < 0:
-            raise error_of(code, library.draft_error(handle.pointer))
+            raise error_of(code, library.draft_error(handle))
         return code
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> int:
-        with self._lock:
+        with self._enter():
             handle = self._open()
-            return self._check(handle, function(handle.pointer, *arguments))
-
-    def _read_facts(self, handle: Handle) -> None:
-        facts = library.draft_model(handle.pointer).contents
-        self.model = Model(
-            server=facts.server.decode(errors="replace"),
-            name=facts.name.decode(errors="replace"),
-            backend=facts.backend.decode(errors="replace"),
-            bias_order=facts.bias_order.decode(errors="replace"),
-            generation=facts.generation,
-            vocab=facts.vocab,
-            rank=facts.rank,
-            target_vocab=facts.target_vocab,
-            multiplier=facts.multiplier,
-            soft_cap=facts.soft_cap or None,
-            tensor_parallel=facts.tensor_parallel,
-        )
-        self.limits = Limits(
-            facts.max_rows, facts.max_steps, facts.max_frame_bytes, facts.max_inflight, facts.max_regions, facts.max_region_bytes
-        )
-        devices = []
-        device = DeviceFacts()
-        for index in range(facts.device_count):
-            if library.draft_device_at(handle.pointer, index, device):
-                devices.append(Device(device.uuid.decode(), device.name.decode(errors="replace"), device.memory_bytes))
-        self.devices = tuple(devices)
+            return self._check(handle, function(handle, *arguments))
 
     # ---- regions ----
 
     def region_open(self, nbytes: int, memory: str = "host", device: str | None = None) -> Region:
         """Zeroed memory of at least `nbytes` bytes that draftd shares: "host", or "device" for memory of the GPU with the UUID
         `device` (default: draftd's first)."""
-        if memory not in MEMORY:
+        if not isinstance(memory, str) or memory not in MEMORY:
             raise invalid(f'memory is {memory!r}; it is "host" or "device"')
         nbytes = number("nbytes", nbytes, _UINT64_MAX)
         if device is None:
             return self._region(memory, library.draft_region_open, nbytes, MEMORY[memory])
         if memory == "host":
             raise invalid(f'device is {device!r}, but memory is "host"')
-        return self._region(memory, library.draft_region_open_device, nbytes, device.encode())
+        return self._region(memory, library.draft_region_open_device, nbytes, text("device", device))
 
     def region_import(self, fd: int, nbytes: int) -> Region:
         """The first `nbytes` bytes of a memfd of the caller's, sealed with F_SEAL_SHRINK, who may close it at once."""
-        return self._region("host", library.draft_region_import, fd, number("nbytes", nbytes, _UINT64_MAX))
+        return self._region(
+            "host", library.draft_region_import, number("fd", fd, _INT32_MAX), number("nbytes", nbytes, _UINT64_MAX)
+        )
 
     def _region(self, memory: str, function: Callable[..., int], *arguments: Any) -> Region:
-        pointer = ctypes.c_void_p()
-        with self._lock:
-            self._call(function, *arguments, pointer)
-            assert self._handle is not None and pointer.value
-            return Region(self, self._handle, pointer.value, memory)
+        with self._enter():
+            handle = self._open()
+            pointer = handle.regions.add(_native.Pointer())
+            self._check(handle, function(handle, *arguments, pointer))
+            return Region(self, pointer, memory)
 
     # ---- events ----
 
@@ -248,15 +211,15 @@ class Connection:
         """Shares a CUDA event of this process by its `handle`: torch.cuda.Event(interprocess=True).ipc_handle(). It was made on the GPU
         with the UUID `device` (default: draftd's first). Name it in a draft() or submit() after recording it behind the work that
         writes `base`, and record it again only after the answer. At most 4 a connection."""
-        if len(handle) != HANDLE_BYTES:
-            raise invalid(f"handle has {len(handle)} bytes; an event's has {HANDLE_BYTES}")
-        pointer = ctypes.c_void_p()
-        with self._lock:
-            self._call(
-                library.draft_event_import, bytes(handle), HANDLE_BYTES, None if device is None else device.encode(), pointer
-            )
-            assert self._handle is not None and pointer.value
-            return Event(self, self._handle, pointer.value)
+        given = octets("handle", handle)
+        if len(given) != HANDLE_BYTES:
+            raise invalid(f"handle has {len(given)} bytes; an event's has {HANDLE_BYTES}")
+        where = None if device is None else text("device", device)
+        with self._enter():
+            connection = self._open()
+            pointer = connection.events.add(_native.Pointer())
+            self._check(connection, library.draft_event_import(connection, given, HANDLE_BYTES, where, pointer))
+            return Event(self, pointer)
 
     # ---- drafting ----
 
@@ -293,13 +256,13 @@ class Connection:
         Columns are sequences, or buffers (NumPy, array) that are not copied where the type fits. What lies in a region
         must be written when this is called: on a GPU, the stream that wrote it is synchronized, or an `event` says when.
         """
-        with self._lock:
+        with self._enter():
             handle = self._open()
             request, _held = self._request(
                 anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority, event
             )
             tokens, flags = memoryview(bytearray(4 * request.rows * request.steps)), memoryview(bytearray(request.rows))
-            self._check(handle, library.draft_draft(handle.pointer, request, address_of(tokens), address_of(flags)))
+            self._check(handle, library.draft_draft(handle, request, address_of(tokens), address_of(flags)))
         return Drafted(tokens.cast("I", (request.rows, request.steps)), bytes(flags))
 
     def submit(
@@ -319,21 +282,17 @@ class Connection:
     ) -> int:
         """Sends what draft() would, and gives its ticket, for poll(). Columns and a `base` that is sent may be reused at once; what
         lies in a region, and `logits`, not before the result."""
-        ticket = ctypes.c_uint64()
-        with self._lock:
-            self._open()
+        with self._enter():
+            handle = self._open()
             request, held = self._request(
                 anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority, event
             )
-            # Whatever interrupts us from here on, memory that libdraft may write stays.
-            self._sending.append(held)
-            try:
-                self._call(library.draft_submit, request, ticket)
-            except DraftError:
-                self._sending.pop()
-                raise
-            self._tickets[ticket.value] = self._sending.pop()
-        return ticket.value
+            # Before it is sent: whatever interrupts us, memory that libdraft may write stays, and poll() knows what to wait for.
+            ticket = ctypes.c_uint64()
+            self._sent = [sent for sent in self._sent if sent[0].value]
+            self._sent.append((ticket, held))
+            self._check(handle, library.draft_submit(handle, request, ticket))
+            return ticket.value
 
     def _request(
         self, anchors: Column, positions: Column, base: Any, steps: int, seeds: Column | int,
@@ -371,6 +330,8 @@ class Connection:
             request.logits, logits = self._place("logits", logits, shape, places, True)
             held += (logits.region if isinstance(logits, Tensor) else logits,)
         if event is not None:
+            if not isinstance(event, Event):
+                raise invalid(f"event is a {type(event).__name__}; it comes from event_import()")
             request.event = event._of(self)
             held += (event,)
         request.holds = columns, base, logits
@@ -388,20 +349,33 @@ class Connection:
     def poll(self, timeout_us: int = -1) -> Result | None:
         """The next result in order of arrival, which is not the order of sending. Waits up to `timeout_us` (0: not at all;
         negative: no limit, the connection's timeout does not count). None when none came, at once when no ticket is out."""
+        timeout_us = number("timeout_us", timeout_us, _INT64_MAX, -_INT64_MAX)
         end = None if timeout_us < 0 else time.monotonic_ns() // 1000 + timeout_us
+        spin_us = self._spin_us
         while True:
-            left = _POLL_SLICE_US if end is None else max(0, end - time.monotonic_ns() // 1000)
-            view = ctypes.POINTER(ResultView)()
-            with self._lock:
-                if self._call(library.draft_poll, min(left, _POLL_SLICE_US), view):
-                    return self._take(view)
-                if not self._tickets or left == 0:
-                    return None
+            left = _INT64_MAX if end is None else max(0, end - time.monotonic_ns() // 1000)
+            with self._enter():
+                handle = self._open()
+                # libdraft waits in here only to spin, once, and for less than select.poll() can count
+                result = self._next(handle, left if left < 1000 else min(left, spin_us))
+                if result is not None or left == 0 or not any([ticket.value for ticket, _ in self._sent]):
+                    return result
+                fd, events = library.draft_fd(handle), library.draft_events(handle)
+            spin_us = 0
+            # Without the lock, so that others' calls go on; and whatever a signal's handler does or raises in here, nothing is lost.
+            if fd >= 0 and left >= 1000:
+                poll = select.poll()
+                poll.register(fd, events)
+                poll.poll(min(left, _POLL_SLICE_US) // 1000)
 
-    def _take(self, view: Any) -> Result:
-        """Copies a result out of libdraft and gives it back."""
-        found = view.contents
-        self._tickets.pop(found.ticket, None)
+    def _next(self, handle: Handle, wait_us: int) -> Result | None:
+        """Takes a result from libdraft: first the one that we were interrupted over, if any."""
+        if not self._arrived.get(0):
+            self._arrived[0] = ctypes.POINTER(ResultView)()
+            self._check(handle, library.draft_poll(handle, wait_us, self._arrived[0]))
+        if not self._arrived[0]:
+            return None
+        found = self._arrived[0].contents
         if found.code:
             result = Result(found.ticket, error_of(found.code, found.error))
         else:
@@ -410,7 +384,8 @@ class Connection:
                 found.ticket, None, tokens.cast("I", (found.rows, found.steps)), ctypes.string_at(found.flags, found.rows),
                 found.generation, found.queue_us, found.device_us, found.total_us,
             )
-        library.draft_result_free(view)
+        self._sent = [sent for sent in self._sent if sent[0].value not in (0, result.ticket)]
+        take_back(library.draft_result_free, self._arrived, 0)
         return result
 
     def cancel(self, ticket: int) -> None:
@@ -419,26 +394,26 @@ class Connection:
 
     def fileno(self) -> int:
         """For an event loop: when it is ready for events() (bits of select.poll), call poll(0) until it returns None."""
-        with self._lock:
-            fd = library.draft_fd(self._open().pointer)
+        with self._enter():
+            fd = library.draft_fd(self._open())
         if fd < 0:
             raise ConnectionLost(-errno.ENOTCONN, "the connection is at its end; reconnect")
         return fd
 
     def events(self) -> int:
-        with self._lock:
-            return library.draft_events(self._open().pointer)
+        with self._enter():
+            return library.draft_events(self._open())
 
     # ---- the service ----
 
     @property
     def going_away(self) -> str | None:
         """Why draftd will stop, once it has said so: take the results that are out, then connect elsewhere or later."""
-        with self._lock:
+        with self._enter():
             handle = self._open()
-            if not library.draft_going_away(handle.pointer):
+            if not library.draft_going_away(handle):
                 return None
-            return library.draft_goaway_reason(handle.pointer).decode(errors="replace")
+            return library.draft_goaway_reason(handle).decode(errors="replace")
 
     def ping(self) -> None:
         """One round trip to draftd's loop."""
@@ -453,11 +428,14 @@ class Connection:
         return self._text(library.draft_metrics).decode(errors="replace")
 
     def _text(self, function: Callable[..., int]) -> bytes:
-        pointer = ctypes.c_void_p()
-        self._call(function, pointer)
-        text = ctypes.string_at(pointer)
-        free(pointer)
-        return text
+        with self._enter():
+            handle = self._open()
+            take_back(free, self._texts, 0)  # of a call that was interrupted
+            found = self._texts[0] = ctypes.c_void_p()
+            self._check(handle, function(handle, found))
+            copy = ctypes.string_at(found)
+            take_back(free, self._texts, 0)
+            return copy
 
     def drain(self) -> None:
         """For root and draftd's own user, else PermissionDenied: draftd finishes what it has accepted, and exits."""

@@ -120,6 +120,10 @@ class RegionInUse(DraftError, BufferError):
     """Views of a region exist that a close would pull the memory from under. Delete them first."""
 
 
+class ConnectionBusy(DraftError, RuntimeError):
+    """A call from within another one of the same thread on the same connection: of a signal's handler, say."""
+
+
 # libdraft's numbers of PROTOCOL.md's codes begin here: DRAFT_E_BAD_FRAME is 1001.
 TYPED_ERROR_BASE = 1000
 
@@ -135,7 +139,9 @@ _CLASSES.update({
     -errno.EINVAL: InvalidArgument,
     -errno.ENAMETOOLONG: InvalidArgument,
     -errno.ENOTSUP: NotSupported,
+    -errno.EBADF: InvalidArgument,  # a descriptor of the caller's
     -errno.EBUSY: RegionInUse,
+    -errno.EDEADLK: ConnectionBusy,
 })
 
 

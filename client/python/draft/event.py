@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
-from ._library import library
-from .errors import error_of, invalid
+from ._native import Pointer, Sealed
+from .errors import ConnectionBusy, invalid
 
 if TYPE_CHECKING:
-    from .connection import Connection, Handle
+    from .connection import Connection
 
 HANDLE_BYTES = 64
 
 
-class Event:
+class Event(Sealed):
     """From Connection.event_import(). The CUDA event itself is yours: keep it until close(), or the end of the connection."""
 
-    def __init__(self, connection: Connection, handle: Handle, pointer: int) -> None:
+    def __init__(self, connection: Connection, pointer: Pointer) -> None:
         self._connection = connection
-        self._pointer: int | None = pointer
-        # Dropped without a close, it is closed by the connection's next call: here we may be in any thread.
-        self._finalizer = weakref.finalize(self, handle.dropped.append, (library.draft_event_close, pointer))
-        self._finalizer.atexit = False
+        self._pointer = pointer
 
     def __enter__(self) -> Event:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.close()
+        try:
+            self.close()
+        except ConnectionBusy:
+            pass  # once dropped, it is closed by the connection's next call
 
     def __repr__(self) -> str:
-        return f"<draft.Event{'' if self._pointer else ', closed'}>"
+        return f"<draft.Event{'' if self._is_open() else ', closed'}>"
+
+    def _is_open(self) -> bool:
+        handle = self._connection._handle
+        return handle is not None and self._pointer in handle.events
 
     def close(self) -> None:
         """Waits until no request waits for it: afterwards the CUDA event may go."""
-        with self._connection._lock:
-            handle, pointer = self._connection._handle, self._pointer
-            self._pointer = None
-            if handle is None or pointer is None:
-                return  # the connection took it along
-            self._finalizer.detach()
-            code = library.draft_event_close(pointer)
-            if code < 0:
-                raise error_of(code, library.draft_error(handle.pointer))
+        if self._connection._is_gone():
+            return
+        with self._connection._enter():
+            handle = self._connection._handle
+            if handle is not None:
+                self._connection._check(handle, handle.events.take_back(self._pointer))
 
-    def _of(self, connection: Connection) -> int:
+    def _of(self, connection: Connection) -> int | None:
         """For a request of `connection`, which has its lock."""
         if self._connection is not connection:
             raise invalid("event is another connection's")
-        if self._pointer is None:
+        if not self._is_open():
             raise invalid("event was closed; import it again")
-        return self._pointer
+        return self._pointer.value

@@ -1,51 +1,34 @@
 """Memory that draftd and this process share, and views of it.
 
-A view (a memoryview, an array over one, a Tensor, what a framework made of a Tensor) holds a lease, and a lease the connection: as
-long as one lives, the memory stays mapped. close() refuses while there are leases; what leaves scope waits for the last of them.
+A view (a memoryview, an array over one, a Tensor, what a framework made of a Tensor) holds the `use` of the region's pointer: as long as
+one lives, the memory stays mapped (_native.py). close() refuses meanwhile; what leaves scope waits for the last of them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import gc
 import math
 import pickle
-import weakref
 from typing import TYPE_CHECKING, Any, Sequence
 
 from . import _cuda, _dlpack
-from ._buffers import number
+from ._buffers import integers, number
 from ._library import Place, library
-from .errors import ConnectionLost, RegionInUse, error_of, invalid
+from ._native import Pointer, Sealed
+from .errors import ConnectionBusy, RegionInUse, invalid
 
 if TYPE_CHECKING:
-    from .connection import Connection, Handle
+    from .connection import Connection
 
 _TYPES = {"bf16": _dlpack.BFLOAT, "uint16": _dlpack.UINT}
 _ITEM_BYTES = 2
+_DIMENSIONS_MAX = 64  # the most that NumPy and PyTorch take
 
 
-class _Lease:
-    __slots__ = ("handle", "region", "__weakref__")
-
-    def __init__(self, handle: Handle, region: Region) -> None:
-        self.handle = handle
-        self.region = region
-        handle.leases.add(self)
-
-
-def _count_leases(handle: Handle, region: Region | None) -> int:
-    """Of the region, or of any."""
-    _dlpack.sweep()
-    return sum(region is None or lease.region is region for lease in handle.leases)
-
-
-def refuse_while_leased(handle: Handle, region: Region | None = None) -> None:
-    """Raises RegionInUse if views of the region, or of any, exist."""
-    if _count_leases(handle, region):
-        gc.collect()  # what only garbage holds is no view
-    count = _count_leases(handle, region)
+def refuse_while_used(pointer: Pointer) -> None:
+    """Raises RegionInUse if views of the region, or of any region of the connection, exist."""
+    count = pointer.count_uses()
     if count:
         raise RegionInUse(
             -errno.EBUSY,
@@ -53,7 +36,7 @@ def refuse_while_leased(handle: Handle, region: Region | None = None) -> None:
         )
 
 
-class Region:
+class Region(Sealed):
     """Shared memory of a connection; from Connection.region_open() or region_import().
 
     nbytes  usable bytes
@@ -61,60 +44,66 @@ class Region:
     device  UUID of the GPU that it lies on, or "" for host memory
     """
 
-    def __init__(self, connection: Connection, handle: Handle, pointer: int, memory: str) -> None:
-        self.memory = memory
-        self.nbytes: int = library.draft_region_bytes(pointer)
-        self.device: str = library.draft_region_device(pointer).decode()
+    memory: str
+    nbytes: int
+    device: str
+
+    def __init__(self, connection: Connection, pointer: Pointer, memory: str) -> None:
+        vars(self).update(
+            memory=memory, nbytes=library.draft_region_bytes(pointer), device=library.draft_region_device(pointer).decode()
+        )
         self._address: int = library.draft_region_data(pointer)
         self._connection = connection
-        self._pointer: int | None = pointer
-        # Dropped without a close, it is closed by the connection's next call: here we may be in any thread.
-        self._finalizer = weakref.finalize(self, handle.dropped.append, (library.draft_region_close, pointer))
-        self._finalizer.atexit = False
+        self._pointer = pointer
 
     def __enter__(self) -> Region:
         return self
 
     def __exit__(self, *exception: Any) -> None:
         """Closes it; where views still exist, when the last of them is gone, and this object."""
-        with self._connection._lock:
-            handle = self._connection._handle
-            if handle is None or not _count_leases(handle, self):
+        _dlpack.sweep()
+        if not self._pointer.count_uses():
+            try:
                 self.close()
+            except (ConnectionBusy, RegionInUse):
+                pass  # once dropped, it is closed by the connection's next call
 
     def __repr__(self) -> str:
-        return f"<draft.Region of {self.nbytes} bytes of {self.memory} memory{'' if self._pointer else ', closed'}>"
+        return f"<draft.Region of {self.nbytes} bytes of {self.memory} memory{'' if self._is_open() else ', closed'}>"
+
+    def _is_open(self) -> bool:
+        handle = self._connection._handle
+        return handle is not None and self._pointer in handle.regions
 
     def close(self) -> None:
         """Unmaps it and gives it back; waits until no request uses it. RegionInUse while views of it exist."""
-        with self._connection._lock:
-            handle, pointer = self._connection._handle, self._pointer
-            if handle is None or pointer is None:
-                self._pointer = None  # the connection took it along
-                return
-            refuse_while_leased(handle, self)
-            self._pointer = None
-            self._finalizer.detach()
-            code = library.draft_region_close(pointer)
-            if code < 0:
-                raise error_of(code, library.draft_error(handle.pointer))
+        connection = self._connection
+        if connection._is_gone():
+            return
+        lock = connection._enter()
+        if self._is_open():
+            connection._collect(self._pointer)
+        with lock:
+            handle = connection._handle
+            if handle is not None and self._pointer in handle.regions:
+                refuse_while_used(self._pointer)
+                connection._check(handle, handle.regions.take_back(self._pointer))
 
-    def _lease(self) -> _Lease:
-        with self._connection._lock:
-            if self._connection._handle is None:
-                raise ConnectionLost(-errno.ENOTCONN, "the region's connection was closed; open both again")
-            if self._pointer is None:
+    def _use(self) -> object:
+        """What a view holds."""
+        with self._connection._enter():
+            if self._pointer not in self._connection._open().regions:
                 raise invalid("the region was closed; open another")
-            return _Lease(self._connection._handle, self)
+            return self._pointer.use
 
     @property
     def data(self) -> memoryview:
         """Host memory as `nbytes` writable bytes, format "B"; numpy.frombuffer(region.data, numpy.uint16) is an array over it."""
         if self.memory != "host":
             raise invalid("device memory can't be read from here; use tensor()")
-        lease = self._lease()
+        use = self._use()
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self._address)
-        memory.lease = lease  # type: ignore[attr-defined]
+        memory.use = use  # type: ignore[attr-defined]
         # ctypes says "<B", which memoryview can't cast; raw() says "B"
         return pickle.PickleBuffer(memory).raw()
 
@@ -131,33 +120,38 @@ class Region:
         return Tensor(self, shape, dtype, offset, strides)
 
 
-class Tensor:
+class Tensor(Sealed):
     """A part of a region as 16-bit elements: shape, strides (in elements), offset (in bytes), dtype ("bf16", "uint16")."""
+
+    region: Region
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    strides: tuple[int, ...]
 
     def __init__(
         self, region: Region, shape: Sequence[int], dtype: str, offset: int, strides: Sequence[int] | None
     ) -> None:
         most = region.nbytes // _ITEM_BYTES
-        self.region = region
-        self.shape = tuple(number("shape", n, most) for n in shape)
-        self.dtype = dtype
-        self.offset = number("offset", offset, region.nbytes)
-        if dtype not in _TYPES:
+        shape = integers("shape", shape, most, _DIMENSIONS_MAX)
+        offset = number("offset", offset, region.nbytes)
+        if not isinstance(dtype, str) or dtype not in _TYPES:
             raise invalid(f'dtype is {dtype!r}; it is "bf16" or "uint16"')
-        if self.offset % _ITEM_BYTES:
+        if offset % _ITEM_BYTES:
             raise invalid(f"offset is {offset}; it is even")
-        if 0 in self.shape:
-            raise invalid(f"shape is {list(self.shape)}; each is at least 1")
+        if 0 in shape:
+            raise invalid(f"shape is {list(shape)}; each is at least 1")
         if strides is None:
-            self.strides = tuple(math.prod(self.shape[at + 1 :]) for at in range(len(self.shape)))
+            strides = tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
         else:
-            self.strides = tuple(number("strides", n, most) for n in strides)
-            if len(self.strides) != len(self.shape) or 0 in self.strides:
-                raise invalid(f"strides is {list(self.strides)}; shape {list(self.shape)} needs as many, each at least 1")
-        end = self.offset + _ITEM_BYTES * (1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides)))
+            strides = integers("strides", strides, most, _DIMENSIONS_MAX)
+            if len(strides) != len(shape) or 0 in strides:
+                raise invalid(f"strides is {list(strides)}; shape {list(shape)} needs as many, each at least 1")
+        end = offset + _ITEM_BYTES * (1 + sum((n - 1) * stride for n, stride in zip(shape, strides)))
         if end > region.nbytes:
             raise invalid(f"the view ends at byte {end}, the region has {region.nbytes}; open a larger one")
-        self._lease = region._lease()
+        vars(self).update(region=region, shape=shape, dtype=dtype, offset=offset, strides=strides)
+        self._use = region._use()
 
     def __repr__(self) -> str:
         return f"<draft.Tensor {list(self.shape)} of {self.dtype} in {self.region!r}>"
@@ -177,11 +171,16 @@ class Tensor:
     ) -> Any:
         """The memory itself, never a copy. No stream has to wait for it: what draftd writes is there when its reply is."""
         device = self.__dlpack_device__()
-        if copy or (dl_device is not None and tuple(dl_device) != device):
+        try:
+            elsewhere = dl_device is not None and tuple(dl_device) != device
+            versioned = max_version is not None and max_version[0] >= 1
+        except (TypeError, LookupError):
+            raise invalid(f"max_version is {max_version!r}, dl_device {dl_device!r}; each is two integers") from None
+        if copy or elsewhere:
             raise BufferError(f"a region is shared as it is, on device {device}; copy it there")
         return _dlpack.export(
             self, self.region._address + self.offset, device, _TYPES[self.dtype], self.shape, self.strides,
-            versioned=max_version is not None and max_version[0] >= 1,
+            versioned=versioned,
         )
 
     @property
@@ -205,10 +204,10 @@ class Tensor:
                 f"{name} has the shape {list(self.shape)}, strides {list(self.strides)}; "
                 f"it needs at least {list(shape)}, the last of them contiguous"
             )
-        if self.region._pointer is None:
+        if not self.region._is_open():
             raise invalid(f"the region of {name} was closed; open another")
         return Place(
-            region=self.region._pointer,
+            region=self.region._pointer.value,
             offset=self.offset,
             row_stride=_ITEM_BYTES * self.strides[0],
             step_stride=_ITEM_BYTES * self.strides[1],

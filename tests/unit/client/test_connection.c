@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct peer peer;
@@ -26,6 +28,14 @@ static void teardown(void)
 {
 	peer_done(&peer);
 	fds_check();
+}
+
+static int64_t monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 static int try_connect(const struct draft_options *options)
@@ -382,6 +392,62 @@ START_TEST(breaks_once_and_reconnects)
 }
 END_TEST
 
+/* Listens again after a while, and not before a client was turned away. */
+static void come_back_later(struct peer *self)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timespec pause = {.tv_nsec = 50000000};
+
+	nanosleep(&pause, NULL);
+	self->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	strcpy(address.sun_path, self->path);
+	peer_check(bind(self->listener, (struct sockaddr *)&address, sizeof(address)) == 0);
+	peer_check(listen(self->listener, 5) == 0);
+	peer_accept(self); /* and hangs up before it said hello: that passes, too */
+	peer_hang_up(self);
+	peer_greet(self);
+}
+
+/* No socket, a refused connection, one that breaks: all are waited out. */
+START_TEST(reconnects_to_one_that_comes_back)
+{
+	struct draft *draft = peer_connect(&peer);
+	int64_t begin_us;
+
+	peer_hang_up(&peer);
+	close(peer.listener);
+	peer.listener = -1;
+	begin_us = monotonic_us();
+	ck_assert_int_eq(draft_reconnect_within(draft, 100000), -ECONNREFUSED);
+	/* the last pause that would have ended too late is not begun */
+	ck_assert_int_ge(monotonic_us() - begin_us, 5000);
+	ck_assert_int_lt(monotonic_us() - begin_us, 5000000);
+	unlink(peer.path);
+	ck_assert_int_eq(draft_reconnect_within(draft, 1), -ENOENT);
+	ck_assert_int_eq(draft_ping(draft), -ENOTCONN);
+
+	peer_start(&peer, come_back_later);
+	ck_assert_int_eq(draft_reconnect_within(draft, -1), 0);
+	peer_join(&peer);
+	ck_assert_int_ge(draft_fd(draft), 0);
+	draft_close(draft);
+}
+END_TEST
+
+/* What will not pass ends it at once, however long it might take. */
+START_TEST(reconnecting_gives_up_where_waiting_is_no_use)
+{
+	struct draft *draft = peer_connect(&peer);
+
+	peer_hang_up(&peer);
+	peer.hello.protocol = 2;
+	peer_start(&peer, peer_greet);
+	ck_assert_int_eq(draft_reconnect_within(draft, -1), -EPROTO);
+	peer_join(&peer);
+	draft_close(draft);
+}
+END_TEST
+
 START_TEST(hears_goaway_and_goes_on)
 {
 	struct draft *draft = peer_connect(&peer);
@@ -459,6 +525,8 @@ Suite *connection_suite(void)
 	tcase_add_test(tcase, passes_a_refusal_on);
 	tcase_add_test(tcase, refuses_what_cannot_be);
 	tcase_add_test(tcase, breaks_once_and_reconnects);
+	tcase_add_test(tcase, reconnects_to_one_that_comes_back);
+	tcase_add_test(tcase, reconnecting_gives_up_where_waiting_is_no_use);
 	tcase_add_test(tcase, hears_goaway_and_goes_on);
 	tcase_add_test(tcase, names_its_errors);
 	tcase_add_test(tcase, null_is_fine);

@@ -16,7 +16,9 @@
 	SUITE(region)                                                                              \
 	SUITE(request)                                                                             \
 	SUITE(scheduler)                                                                           \
-	SUITE(stats)
+	SUITE(stats)                                                                               \
+	SUITE(user)                                                                                \
+	SUITE(watchdog)
 
 #define SUITE(name) Suite *name##_suite(void);
 SUITES

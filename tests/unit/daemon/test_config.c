@@ -47,6 +47,27 @@ static void teardown(void)
 	config_done(&config);
 }
 
+/* Of what is configured, and never so little that there is nothing. */
+START_TEST(a_user_has_three_quarters_unless_told_otherwise)
+{
+	ck_assert_int_eq(PARSE("-m", "m", "--max-connections", "1", "--max-queue", "5",
+				 "--max-memory-bytes", "1G", "--max-device-bytes", "0"),
+		0);
+	ck_assert_uint_eq(config.max_user_connections, 1);
+	ck_assert_uint_eq(config.max_user_inflight, 4);
+	ck_assert_uint_eq(config.max_user_memory_bytes, 1073741824); /* the largest region */
+	ck_assert_uint_eq(config.max_user_device_bytes, 0);
+	config_done(&config);
+	ck_assert_int_eq(PARSE("-m", "m", "--max-user-connections", "7", "--max-user-inflight", "8",
+				 "--max-user-memory-bytes", "9", "--max-user-device-bytes", "10"),
+		0);
+	ck_assert_uint_eq(config.max_user_connections, 7);
+	ck_assert_uint_eq(config.max_user_inflight, 8);
+	ck_assert_uint_eq(config.max_user_memory_bytes, 9);
+	ck_assert_uint_eq(config.max_user_device_bytes, 10);
+}
+END_TEST
+
 START_TEST(defaults_are_those_of_limits_h)
 {
 	ck_assert_int_eq(PARSE("--model", "m"), 0);
@@ -67,6 +88,10 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_region_bytes, 1073741824);
 	ck_assert_uint_eq(config.max_memory_bytes, 8589934592);
 	ck_assert_uint_eq(config.max_device_bytes, 4294967296);
+	ck_assert_uint_eq(config.max_user_connections, 768); /* three quarters */
+	ck_assert_uint_eq(config.max_user_inflight, 3072);
+	ck_assert_uint_eq(config.max_user_memory_bytes, 6442450944);
+	ck_assert_uint_eq(config.max_user_device_bytes, 3221225472);
 	ck_assert_uint_eq(config.max_frame_bytes, 67108864);
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);
@@ -544,6 +569,7 @@ Suite *config_suite(void)
 
 	tcase_add_checked_fixture(values, NULL, teardown);
 	tcase_add_test(values, defaults_are_those_of_limits_h);
+	tcase_add_test(values, a_user_has_three_quarters_unless_told_otherwise);
 	tcase_add_test(values, command_line_sets_every_type);
 	tcase_add_loop_test(values, number_ranges_hold_at_n_and_n_plus_1, 0, (int)options_count);
 	tcase_add_loop_test(values, bad_values_are_named_with_what_would_be_right, 0,

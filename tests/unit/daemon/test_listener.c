@@ -52,7 +52,7 @@ static int dial(void)
 
 static int claim_and_open(struct listener *at)
 {
-	int r = listener_claim(at, path, &error);
+	int r = listener_claim(at, path, NULL, &error);
 
 	return r < 0 ? r : listener_open(at, 0640, &error);
 }
@@ -61,7 +61,7 @@ START_TEST(listens_with_the_mode_and_leaves_nothing)
 {
 	struct stat file;
 
-	ck_assert_int_eq(listener_claim(&listener, path, &error), 0);
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), 0);
 	ck_assert_int_eq(dial(), -ENOENT); /* claimed is not open yet */
 	ck_assert_int_eq(listener_open(&listener, 0640, &error), 0);
 	ck_assert_int_eq(dial(), 0);
@@ -93,13 +93,13 @@ START_TEST(of_two_daemons_one_is_refused)
 {
 	struct listener second;
 
-	ck_assert_int_eq(listener_claim(&listener, path, &error), 0);
-	ck_assert_int_eq(listener_claim(&second, path, &error),
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), 0);
+	ck_assert_int_eq(listener_claim(&second, path, NULL, &error),
 		-EADDRINUSE); /* even before the first listens */
 	listener_close(&second);
 	ck_assert_int_eq(access(lock, F_OK), 0);
 	ck_assert_int_eq(listener_open(&listener, 0600, &error), 0);
-	ck_assert_int_eq(listener_claim(&second, path, &error), -EADDRINUSE);
+	ck_assert_int_eq(listener_claim(&second, path, NULL, &error), -EADDRINUSE);
 	listener_close(&second);
 	ck_assert_int_eq(dial(), 0);
 }
@@ -113,7 +113,7 @@ START_TEST(a_foreign_listener_is_not_stolen)
 	strcpy(address.sun_path, path);
 	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	ck_assert_int_eq(listen(fd, 1), 0);
-	ck_assert_int_eq(listener_claim(&listener, path, &error), -EADDRINUSE);
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), -EADDRINUSE);
 	listener_close(&listener);
 	ck_assert_int_eq(dial(), 0);
 	close(fd);
@@ -126,7 +126,7 @@ START_TEST(other_files_are_not_touched)
 	int fd = open(path, O_CREAT | O_WRONLY, 0600);
 
 	close(fd);
-	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), -EEXIST);
 	listener_close(&listener);
 	ck_assert_int_eq(unlink(path), 0);
 
@@ -146,14 +146,14 @@ START_TEST(a_lock_file_that_is_not_ours_is_not_touched)
 
 	ck_assert_int_eq(write(fd, "precious", 8), 8);
 	close(fd);
-	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), -EEXIST);
 	ck_assert_ptr_nonnull(strstr(error.text, lock));
 	listener_close(&listener);
 	ck_assert_int_eq(stat(lock, &file), 0);
 	ck_assert_int_eq(file.st_size, 8);
 	ck_assert_int_eq(unlink(lock), 0);
 	ck_assert_int_eq(mkfifo(lock, 0600), 0);
-	ck_assert_int_eq(listener_claim(&listener, path, &error), -EEXIST);
+	ck_assert_int_eq(listener_claim(&listener, path, NULL, &error), -EEXIST);
 	listener_close(&listener);
 	ck_assert_int_eq(unlink(lock), 0);
 	/* An empty one is what a crash leaves. */
@@ -171,15 +171,53 @@ START_TEST(bad_places_get_a_sentence)
 
 	memset(longest + length, 'x', sizeof(longest) - length);
 	longest[LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
-	ck_assert_int_eq(listener_claim(&listener, longest, &error), -ENAMETOOLONG);
+	ck_assert_int_eq(listener_claim(&listener, longest, NULL, &error), -ENAMETOOLONG);
 	listener_close(&listener);
 	longest[LIMIT_SOCKET_PATH_BYTES] = '\0';
-	ck_assert_int_eq(listener_claim(&listener, longest, &error), 0);
+	ck_assert_int_eq(listener_claim(&listener, longest, NULL, &error), 0);
 	ck_assert_int_eq(listener_open(&listener, 0600, &error), 0);
 	listener_close(&listener);
 
-	ck_assert_int_eq(listener_claim(&listener, "/nonexistent/sock", &error), -ENOENT);
+	ck_assert_int_eq(listener_claim(&listener, "/nonexistent/sock", NULL, &error), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(error.text, "/nonexistent/sock"));
+}
+END_TEST
+
+/* Which group it is, and that nobody else may connect. A test of root gives it to a group of none
+ * of its own; others to one of theirs. */
+START_TEST(the_socket_is_given_to_its_group)
+{
+	gid_t wanted = getuid() == 0 ? 54321 : getgid(), found = 0;
+	struct stat file;
+	char name[32];
+
+	snprintf(name, sizeof(name), "%lu", (unsigned long)wanted);
+	ck_assert_int_eq(listener_claim(&listener, path, name, &error), 0);
+	ck_assert_int_eq(listener_open(&listener, 0660, &error), 0);
+	ck_assert_int_eq(stat(path, &file), 0);
+	ck_assert_uint_eq(file.st_gid, wanted);
+	ck_assert_int_eq(file.st_mode & 0777, 0660);
+	ck_assert_int_eq(dial(), 0);
+
+	ck_assert_int_eq(listener_find_group("root", &found, &error), 0);
+	ck_assert_uint_eq(found, 0);
+	ck_assert_int_eq(listener_find_group(NULL, &found, &error), 0);
+	ck_assert_uint_eq(found, (gid_t)-1);
+}
+END_TEST
+
+START_TEST(groups_that_do_not_exist_are_refused)
+{
+	static const char *const names[] = {
+		"no-such-group", "12x", "-1", "4294967295", "99999999999999999999"};
+	gid_t found;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		ck_assert_int_eq(listener_find_group(names[i], &found, &error), -ENOENT);
+		ck_assert_ptr_nonnull(strstr(error.text, names[i]));
+		ck_assert_ptr_nonnull(strstr(error.text, "groupadd"));
+	}
+	ck_assert_int_eq(listener_claim(&listener, path, names[0], &error), -ENOENT);
 }
 END_TEST
 
@@ -190,6 +228,8 @@ Suite *listener_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, listens_with_the_mode_and_leaves_nothing);
+	tcase_add_test(tcase, the_socket_is_given_to_its_group);
+	tcase_add_test(tcase, groups_that_do_not_exist_are_refused);
 	tcase_add_test(tcase, a_leftover_is_replaced);
 	tcase_add_test(tcase, of_two_daemons_one_is_refused);
 	tcase_add_test(tcase, a_foreign_listener_is_not_stolen);

@@ -90,14 +90,17 @@ START_TEST(context_stands_behind)
 	const struct log_context all = {
 		.connection = 7, .pid = 123, .uid = 1000, .request = 42, .error = "BAD_FRAME"};
 	const struct log_context some = {.connection = 8, .error = "TOO_LARGE"};
+	const struct log_context root = {.connection = 9, .pid = 4};
 	const struct log_context none = {0};
 
 	log_line(LOG_WARNING, &all, "x");
 	log_line(LOG_WARNING, &some, "y");
+	log_line(LOG_WARNING, &root, "r");
 	log_line(LOG_WARNING, &none, "z");
 	ck_assert_str_eq(written(),
 		"draftd: warning: x (connection 7, pid 123, uid 1000, request 42, BAD_FRAME)\n"
 		"draftd: warning: y (connection 8, TOO_LARGE)\n"
+		"draftd: warning: r (connection 9, pid 4, uid 0)\n"
 		"draftd: warning: z\n");
 }
 END_TEST

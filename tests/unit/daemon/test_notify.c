@@ -27,6 +27,7 @@ static void setup(void)
 	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	ck_assert_int_eq(bind(manager, (struct sockaddr *)&address, sizeof(address)), 0);
 	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+	notify_init();
 }
 
 static void teardown(void)
@@ -34,6 +35,7 @@ static void teardown(void)
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
 	unsetenv("WATCHDOG_PID");
+	notify_init();
 	close(manager);
 	unlink(address.sun_path);
 	rmdir(folder);
@@ -59,18 +61,104 @@ static uint64_t monotonic_us(void)
 
 START_TEST(the_manager_is_told)
 {
-	notify_status("loading %d%%", 40);
-	ck_assert_str_eq(told(), "STATUS=loading 40%");
-	notify_status("one\nREADY=1");
-	ck_assert_str_eq(told(), "STATUS=one READY=1");
-	notify_ready();
-	ck_assert_str_eq(told(), "READY=1");
-	notify_stopping();
-	ck_assert_str_eq(told(), "STOPPING=1");
-	notify_extend_timeout(30000000);
-	ck_assert_str_eq(told(), "EXTEND_TIMEOUT_USEC=30000000");
+	ck_assert(notify_ready("serving %d%%", 40));
+	ck_assert_str_eq(told(), "READY=1\nSTATUS=serving 40%");
+	ck_assert(notify_ready("one\nSTOPPING=1"));
+	ck_assert_str_eq(told(), "READY=1\nSTATUS=one STOPPING=1");
+	ck_assert(notify_stopping(30000000, "bye"));
+	ck_assert_str_eq(told(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=30000000\nSTATUS=bye");
 	notify_watchdog();
 	ck_assert_str_eq(told(), "WATCHDOG=1");
+	ck_assert(notify_retry());
+	ck_assert_str_eq(told(), "");
+}
+END_TEST
+
+/* A percent is said once, unless a second has passed: a manager may lose what comes too fast. */
+START_TEST(a_load_says_how_far_it_is)
+{
+	struct notify_load load = {.doing = "Starting"};
+
+	notify_load(&load, "reading", 0.4);
+	ck_assert_str_eq(told(), "STATUS=Starting: reading, 40%\nEXTEND_TIMEOUT_USEC=30000000");
+	notify_load(&load, "reading", 0.4049);
+	ck_assert_str_eq(told(), "");
+	notify_load(&load, "reading", 0.41);
+	ck_assert_str_eq(told(), "STATUS=Starting: reading, 41%\nEXTEND_TIMEOUT_USEC=30000000");
+	notify_load(&load, "testing", 0.41);
+	ck_assert_str_eq(told(), "STATUS=Starting: testing, 41%\nEXTEND_TIMEOUT_USEC=30000000");
+	load.said_us -= 1000000;
+	notify_load(&load, "testing", 0.41);
+	ck_assert_str_eq(told(), "STATUS=Starting: testing, 41%\nEXTEND_TIMEOUT_USEC=30000000");
+}
+END_TEST
+
+static void fill_the_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	while (sendto(fd, "x", 1, 0, (struct sockaddr *)&address, sizeof(address)) == 1)
+		;
+	ck_assert_int_eq(errno, EAGAIN);
+	close(fd);
+}
+
+static void empty_the_socket(void)
+{
+	while (strcmp(told(), "x") == 0)
+		;
+	ck_assert_str_eq(told(), "");
+}
+
+/* In order, each once, the last of each kind: and a reload after READY=1 has its READY=1 behind. */
+START_TEST(what_the_manager_must_learn_waits_for_its_socket)
+{
+	uint64_t before, at = 0;
+	const char *text;
+
+	fill_the_socket();
+	ck_assert(!notify_ready("first"));
+	ck_assert(!notify_reloading());
+	before = monotonic_us();
+	ck_assert(!notify_ready("second"));
+	ck_assert(!notify_reloading());
+	ck_assert(!notify_ready("third"));
+	ck_assert(!notify_stopping(7, "bye"));
+	ck_assert(!notify_retry());
+	empty_the_socket();
+	ck_assert(notify_retry());
+	text = told();
+	ck_assert_int_eq(sscanf(text, "RELOADING=1\nMONOTONIC_USEC=%" SCNu64, &at), 1);
+	ck_assert_uint_ge(at, before);
+	ck_assert_str_eq(told(), "READY=1\nSTATUS=third");
+	ck_assert_str_eq(told(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=7\nSTATUS=bye");
+	ck_assert_str_eq(told(), "");
+	ck_assert(notify_retry());
+	ck_assert_str_eq(told(), "");
+}
+END_TEST
+
+START_TEST(a_reload_takes_back_a_ready_that_was_not_sent)
+{
+	fill_the_socket();
+	notify_ready("before");
+	notify_reloading();
+	empty_the_socket();
+	ck_assert(notify_retry());
+	ck_assert_ptr_nonnull(strstr(told(), "RELOADING=1"));
+	ck_assert_str_eq(told(), "");
+	ck_assert(notify_ready("after"));
+	ck_assert_str_eq(told(), "READY=1\nSTATUS=after");
+}
+END_TEST
+
+START_TEST(a_manager_that_is_gone_is_not_waited_for)
+{
+	close(manager);
+	manager = -1;
+	ck_assert(notify_ready("to nobody"));
+	unlink(address.sun_path);
+	ck_assert(notify_stopping(1, "to nobody"));
 }
 END_TEST
 
@@ -100,9 +188,10 @@ START_TEST(an_abstract_name_is_told)
 				 (socklen_t)(sizeof(sa_family_t) + (size_t)length)),
 		0);
 	setenv("NOTIFY_SOCKET", name, 1);
-	notify_ready();
-	ck_assert_int_eq(recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT), strlen("READY=1"));
-	ck_assert_str_eq(text, "READY=1");
+	notify_init();
+	notify_watchdog();
+	ck_assert_int_eq(recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT), strlen("WATCHDOG=1"));
+	ck_assert_str_eq(text, "WATCHDOG=1");
 	close(fd);
 }
 END_TEST
@@ -121,8 +210,8 @@ END_TEST
 START_TEST(without_a_manager_nothing_happens)
 {
 	unsetenv("NOTIFY_SOCKET");
-	notify_ready();
-	notify_status("x");
+	notify_init();
+	ck_assert(notify_ready("x"));
 	ck_assert_str_eq(told(), "");
 	ck_assert_uint_eq(notify_watchdog_interval_us(), 0);
 }
@@ -266,6 +355,10 @@ Suite *notify_suite(void)
 
 	tcase_add_checked_fixture(manager_case, setup, teardown);
 	tcase_add_test(manager_case, the_manager_is_told);
+	tcase_add_test(manager_case, a_load_says_how_far_it_is);
+	tcase_add_test(manager_case, what_the_manager_must_learn_waits_for_its_socket);
+	tcase_add_test(manager_case, a_reload_takes_back_a_ready_that_was_not_sent);
+	tcase_add_test(manager_case, a_manager_that_is_gone_is_not_waited_for);
 	tcase_add_test(manager_case, a_manager_that_does_not_read_is_not_waited_for);
 	tcase_add_test(manager_case, an_abstract_name_is_told);
 	tcase_add_test(manager_case, reloading_says_when);

@@ -3,6 +3,7 @@
 #include "daemon/limits.h"
 #include "daemon/region.h"
 #include "daemon/region_memory.h"
+#include "daemon/user.h"
 #include "kernels/backend.h"
 
 #include <check.h>
@@ -18,6 +19,8 @@ Suite *region_suite(void);
 
 static uv_loop_t loop;
 static struct region_pool pool;
+static struct user *user;
+static struct link users;
 static struct region *opened_region;
 static enum error_code opened_error;
 static int opened_fd = -1;
@@ -128,6 +131,9 @@ static void setup(void)
 {
 	uv_loop_init(&loop);
 	pool = (struct region_pool){.loop = &loop, .bytes_max = 100000, .memory = &plain_memory};
+	link_init(&users);
+	user = user_hold(&users, 54321);
+	pool.user_bytes_max = pool.user_device_bytes_max = UINT64_MAX;
 	memset(&fake, 0, sizeof(fake));
 	opened_region = NULL;
 	opened_fd = -1;
@@ -143,12 +149,18 @@ static void teardown(void)
 	ck_assert_uint_eq(pool.count, 0);
 	ck_assert_uint_eq(pool.bytes, 0);
 	ck_assert_uint_eq(pool.device_bytes, 0);
+	ck_assert_uint_eq(user->holds, 1);
+	ck_assert_uint_eq(user->bytes, 0);
+	ck_assert_uint_eq(user->device_bytes, 0);
+	user_drop(user);
+	ck_assert(link_alone(&users));
 }
 
 static int start(enum region_memory memory, uint64_t bytes, int fd)
 {
 	const struct region_order order = {
 		.id = 1,
+		.user = user,
 		.bytes = bytes,
 		.memory = memory,
 		.fd = fd,
@@ -476,6 +488,40 @@ START_TEST(the_pool_holds_its_device_bytes_and_not_one_more)
 }
 END_TEST
 
+/* Host and device memory apart, to the byte; what is given back may be had again; an operator has
+ * no such limit. */
+START_TEST(a_user_has_its_bytes_and_not_one_more)
+{
+	struct region *region;
+
+	pool.user_bytes_max = 5000;
+	pool.user_device_bytes_max = 2 * GRANULARITY;
+	pool.device_bytes_max = UINT64_MAX;
+	ck_assert_int_eq(start(REGION_HOST, 5001, -1), -EDQUOT);
+	region = open_region(5000, -1);
+	close(opened_fd);
+	opened_fd = -1;
+	ck_assert_uint_eq(user->bytes, 5000);
+	ck_assert_int_eq(start(REGION_HOST, 1, -1), -EDQUOT);
+	region_close(open_on_device(GRANULARITY + 1, -1), NULL);
+	ck_assert_uint_eq(user->device_bytes, 2 * GRANULARITY);
+	ck_assert_int_eq(start(REGION_DEVICE, 1, -1), -EDQUOT);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	close(opened_fd);
+	opened_fd = -1;
+	pool.memory = &plain_memory;
+	user->limited = false;
+	region_close(open_region(1, -1), NULL);
+	user->limited = true;
+	close(opened_fd);
+	opened_fd = -1;
+	region_close(region, NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(user->bytes, 0);
+	region_close(open_region(5000, -1), NULL);
+}
+END_TEST
+
 START_TEST(an_imported_allocation_is_as_long_as_the_client_says)
 {
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -553,7 +599,8 @@ static void opened_in_order(struct region *region)
  * slice of each, and opens before any of them. */
 START_TEST(a_small_region_overtakes_large_ones)
 {
-	struct region_order order = {.bytes = LIMIT_REGION_SLICE_BYTES + 5000,
+	struct region_order order = {.user = user,
+		.bytes = LIMIT_REGION_SLICE_BYTES + 5000,
 		.fd = -1,
 		.opened = opened_in_order,
 		.closed = closed};
@@ -595,6 +642,7 @@ Suite *region_suite(void)
 	tcase_add_test(tcase, a_lost_device_is_asked_for_nothing);
 	tcase_add_test(tcase, a_device_region_is_whole_pieces_of_the_device);
 	tcase_add_test(tcase, the_pool_holds_its_device_bytes_and_not_one_more);
+	tcase_add_test(tcase, a_user_has_its_bytes_and_not_one_more);
 	tcase_add_test(tcase, an_imported_allocation_is_as_long_as_the_client_says);
 	tcase_add_test(tcase, what_the_device_refuses_is_a_typed_error);
 	tcase_add_test(tcase, a_lost_device_frees_nothing);

@@ -18,6 +18,7 @@ int main(void)
 	srunner_add_suite(runner, ramp_suite());
 	srunner_add_suite(runner, random_suite());
 	srunner_add_suite(runner, text_suite());
+	srunner_add_suite(runner, top_view_suite());
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);

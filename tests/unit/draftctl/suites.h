@@ -16,5 +16,6 @@ Suite *options_suite(void);
 Suite *ramp_suite(void);
 Suite *random_suite(void);
 Suite *text_suite(void);
+Suite *top_view_suite(void);
 
 #endif

@@ -208,6 +208,41 @@ START_TEST(options_are_checked)
 }
 END_TEST
 
+struct told {
+	unsigned times;
+	double done;
+};
+
+static void note_progress(void *user, const char *what, double done)
+{
+	struct told *told = user;
+
+	ck_assert_str_eq(what, "reading");
+	ck_assert_double_gt(done, told->done);
+	told->done = done;
+	told->times++;
+}
+
+/* w1 has a quarter of the bytes. */
+START_TEST(reading_tells_how_far_it_is)
+{
+	static uint16_t table[4 * 65536];
+	struct tensor_source sources[] = {
+		{W1, "BF16", 2, {1024, 64}, table, sizeof(table) / 4},
+		{W2, "BF16", 2, {3072, 64}, table, sizeof(table) / 4 * 3},
+	};
+	struct checkpoint checkpoint;
+	struct told told = {0};
+
+	ck_assert_int_eq(safetensors_write(temporary_path("m"), sources, 2, NULL, 0, &error), 0);
+	ck_assert_int_eq(checkpoint_open(temporary_path("m"), NULL, &checkpoint, &error), 0);
+	ck_assert_int_eq(checkpoint_load(&checkpoint, note_progress, &told, &error), 0);
+	ck_assert_uint_eq(told.times, 2);
+	ck_assert_double_eq(told.done, 1);
+	checkpoint_close(&checkpoint);
+}
+END_TEST
+
 /* Pages of a mapping past the new end would be SIGBUS. */
 START_TEST(truncation_is_an_error)
 {
@@ -221,7 +256,7 @@ START_TEST(truncation_is_an_error)
 	table[0][65535] = table[1][65535] = 0x3f80;
 	ck_assert_int_eq(safetensors_write(temporary_path("m"), sources, 2, NULL, 0, &error), 0);
 	ck_assert_int_eq(checkpoint_open(temporary_path("m"), NULL, &checkpoint, &error), 0);
-	ck_assert_int_eq(checkpoint_load(&checkpoint, &error), 0);
+	ck_assert_int_eq(checkpoint_load(&checkpoint, NULL, NULL, &error), 0);
 	ck_assert_int_eq(truncate(temporary_path("m"), 4096), 0);
 	ck_assert_uint_eq(checkpoint.w1[65535], 0x3f80);
 	ck_assert_uint_eq(checkpoint.w2[65535], 0x3f80);
@@ -230,7 +265,7 @@ START_TEST(truncation_is_an_error)
 	ck_assert_int_eq(safetensors_write(temporary_path("m"), sources, 2, NULL, 0, &error), 0);
 	ck_assert_int_eq(checkpoint_open(temporary_path("m"), NULL, &checkpoint, &error), 0);
 	ck_assert_int_eq(truncate(temporary_path("m"), 4096), 0);
-	ck_assert_int_eq(checkpoint_load(&checkpoint, &error), -EIO);
+	ck_assert_int_eq(checkpoint_load(&checkpoint, NULL, NULL, &error), -EIO);
 	ck_assert_ptr_nonnull(strstr(error.text, W1));
 	ck_assert_ptr_nonnull(strstr(error.text, "truncated"));
 	checkpoint_close(&checkpoint);
@@ -375,6 +410,7 @@ Suite *checkpoint_suite(void)
 	tcase_add_test(tests, rank_limit);
 	tcase_add_loop_test(tests, metadata_numbers, 0, (int)NUMBERS);
 	tcase_add_test(tests, options_are_checked);
+	tcase_add_test(tests, reading_tells_how_far_it_is);
 	tcase_add_test(tests, truncation_is_an_error);
 	tcase_add_loop_test(tests, folders_with_a_config, 0, (int)CONFIGS);
 	tcase_add_loop_test(tests, sharded_folders, 0, (int)INDEXES);

@@ -1,0 +1,167 @@
+"""What one user of the host may take of the daemon, and what only some may ask for. SO_PEERCRED has who connected, so each client
+here connects as another user; that needs root."""
+
+import contextlib
+import os
+
+import pytest
+from conftest import draftctl
+from test_limits import CASE, outcomes, refused
+from wire_codec import Reader, decode
+
+ONE, TWO = 54321, 54322
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+
+
+@contextlib.contextmanager
+def as_user(uid):
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_start(start, folder):
+    """Starts daemons whose socket every user may connect to."""
+
+    def open_start(*options, starter=start, **more):
+        daemon = starter("--socket-mode", "666", *options, **more)
+        for place in folder, daemon.folder:
+            place.chmod(0o755)
+        return daemon
+
+    return open_start
+
+
+def connect(daemon, uid):
+    with as_user(uid):
+        return daemon.connect()
+
+
+def refusal(daemon, uid):
+    """What a client is told that is not let in."""
+    with as_user(uid):
+        sock = daemon.raw()
+    reader = Reader()
+    with sock:
+        while data := sock.recv(4096):
+            reader.feed(data)
+    body, _ = reader.next()
+    return decode(body)[2]
+
+
+def test_connections_of_a_user(open_start):
+    daemon = open_start("--max-user-connections", "2")
+    clients = [connect(daemon, ONE) for _ in range(2)]
+    told = refusal(daemon, ONE)
+    assert told["name"] == "RESOURCE_EXHAUSTED" and told["retryable"]
+    assert "max_user_connections is 2" in told["message"]
+    others = [connect(daemon, TWO), *[connect(daemon, 0) for _ in range(3)]]  # root is not limited
+    for client in clients + others:
+        client.call("ping")
+    assert daemon.probe.call("stats")[0]["connections_refused"] == 1
+    clients.pop().close()
+    daemon.probe.call("ping")
+    clients.append(connect(daemon, ONE))
+    for client in clients + others:
+        client.close()
+
+
+def test_a_quarter_is_left_for_others(open_start):
+    daemon = open_start("--max-connections", "8")
+    clients = [connect(daemon, ONE) for _ in range(6)]
+    assert "max_user_connections is 6" in refusal(daemon, ONE)["message"]
+    clients.append(connect(daemon, TWO))
+    assert "max_connections" in refusal(daemon, TWO)["message"]  # the fixture's own is the eighth
+    for client in clients:
+        client.close()
+
+
+def test_requests_in_flight_of_a_user(open_start, slow_model):
+    daemon = open_start("--max-user-inflight", "3", starter=slow_model.start)
+    one, same, other, root = (connect(daemon, uid) for uid in (ONE, ONE, TWO, 0))
+    for client in one, same, other, root:
+        slow_model.draft(client)
+    first = [one.submit("draft", slow_model.params(one)) for _ in range(2)]
+    one.call("ping")  # they have arrived
+    second = [same.submit("draft", slow_model.params(same)) for _ in range(2)]
+    same.call("ping")
+    theirs = [client.submit("draft", slow_model.params(client)) for client in (other, root)]
+    with refused("RESOURCE_EXHAUSTED", "max_user_inflight is 3"):
+        same.wait(second[1])
+    assert outcomes(one, first) == ["done"] * 2 and outcomes(same, second[:1]) == ["done"]
+    assert [outcomes(client, [id]) for client, id in zip((other, root), theirs)] == [["done"]] * 2
+    ids = [root.submit("draft", slow_model.params(root)) for _ in range(5)]
+    assert outcomes(root, ids) == ["done"] * 5
+    assert outcomes(same, [same.submit("draft", slow_model.params(same)) for _ in range(3)]) == ["done"] * 3
+    # requests whose client is gone do not count for ever
+    for _ in range(3):
+        one.submit("draft", slow_model.params(one))
+    one.call("ping")
+    one.close()
+    assert outcomes(same, [same.submit("draft", slow_model.params(same)) for _ in range(3)]) == ["done"] * 3
+    for client in same, other, root:
+        client.close()
+
+
+def opened(client, size):
+    result, (fd,) = client.call("region_open", {"bytes": size, "memory": "host"})
+    os.close(fd)
+    return result["region"]
+
+
+def test_region_bytes_of_a_user(open_start):
+    daemon = open_start("--max-user-memory-bytes", "1M")
+    one, same, other = (connect(daemon, uid) for uid in (ONE, ONE, TWO))
+    region = opened(one, 1 << 19)
+    opened(same, 1 << 19)
+    with refused("RESOURCE_EXHAUSTED", "bytes is 1, ", "1048576 of at most 1048576 (max_user_memory_bytes)"):
+        opened(same, 1)
+    opened(other, 1 << 20)
+    daemon.probe.call("region_close", {"region": opened(daemon.probe, 2 << 20)})
+    one.call("region_close", {"region": region})
+    opened(same, 1 << 19)
+    same.close()
+    daemon.probe.call("ping")
+    for client in one, other:
+        client.close()
+    daemon.settle()
+    with connect(daemon, ONE) as again:  # what a connection had goes back with it
+        opened(again, 1 << 20)
+
+
+def test_drain_and_reload_are_for_operators(open_start):
+    daemon = open_start()
+    with connect(daemon, ONE) as client:
+        for method in "drain", "reload":
+            with refused("PERMISSION_DENIED", "root"):
+                client.call(method)
+        assert client.call("draft", CASE.params())[0]["generation"] == 1
+    assert draftctl("reload", socket=daemon.socket).returncode == 0
+
+
+def test_the_group_may_connect_and_others_may_not(start, folder):
+    daemon = start("--socket-group", str(TWO))
+    assert (daemon.socket.stat().st_gid, daemon.socket.stat().st_mode & 0o777) == (TWO, 0o660)
+    for place in folder, daemon.folder:
+        place.chmod(0o755)
+    with as_user(ONE), pytest.raises(PermissionError):
+        daemon.raw()
+    os.setegid(TWO)
+    try:
+        client = connect(daemon, ONE)
+    finally:
+        os.setegid(0)
+    client.call("ping")
+    client.close()
+
+
+def test_a_group_that_is_not_there(start):
+    for check in [], ["--check-config"]:
+        daemon = start("--socket-group", "no-such-group", *check, wait=False)
+        assert not daemon.told("READY=1")
+        assert daemon.wait() == 1
+        assert "[socket] group is no-such-group; there is no such group here" in daemon.log
