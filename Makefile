@@ -217,9 +217,9 @@ check-units-run: all
 
 # A sanitizer's finding ends the process, and so fails the test that met it.
 .PHONY: check-asan check-ubsan check-tsan check-valgrind check-valgrind-run
-check-asan: deps ## the same under AddressSanitizer, with leak detection
-	+@$(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address check-run
-check-ubsan: deps ## the same under UndefinedBehaviorSanitizer
+check-asan: deps ## the same under AddressSanitizer, with leak detection, and UndefinedBehaviorSanitizer
+	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-run
+check-ubsan: deps ## the same under UndefinedBehaviorSanitizer alone
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/ubsan SANITIZE=undefined check-run
 check-tsan: deps ## the same under ThreadSanitizer
 	+@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run

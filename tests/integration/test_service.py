@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE_S, WRAPPER, Daemon
+from conftest import PATIENCE_S, SANITIZED, WRAPPER, Daemon
 from test_lifecycle import CASE, reloadable  # noqa: F401 (a fixture)
 from wire_codec import ErrorReply
 
@@ -233,7 +233,7 @@ class Tracer:
         self.ptrace(self.DETACH, thread)
 
 
-@pytest.mark.skipif(bool(WRAPPER), reason="valgrind runs one thread at a time")
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="half a minute of waiting; valgrind runs one thread at a time")
 def test_a_hung_engine_loses_the_watchdog(start):
     """Every thread but the loop's is stopped while a draft waits: the loop answers, and for all that the watchdog is not fed any
     more. When the engine goes on, so does everything."""
