@@ -32,6 +32,11 @@ MODEL = ROOT / "tests/golden/greedy_small.safetensors"
 SANITIZED = BUILD.name in ("asan", "ubsan", "tsan")
 PATIENCE_S = 120 if WRAPPER else 60  # the end of a wait for something that has gone wrong
 
+# A shell's background and nohup ignore these, and so would the programs that the tests start.
+for _number in signal.SIGHUP, signal.SIGQUIT, signal.SIGINT:
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "valgrind: also run with the daemon under valgrind")
