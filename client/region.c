@@ -223,20 +223,28 @@ int draft_region_open_device(
 	return open_region(draft, bytes, DRAFT_DEVICE, device, ret);
 }
 
-int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret)
+/* Device memory is mapped by the caller already. */
+static int import_region(struct draft *draft, int fd, uint64_t bytes, enum draft_memory memory,
+	const char *device, struct draft_region **ret)
 {
-	struct region_grant grant = {.memory = REGION_HOST, .bytes = bytes, .fd = -1};
+	struct region_grant grant = {
+		.memory = memory == DRAFT_HOST ? REGION_HOST : REGION_DEVICE,
+		.bytes = bytes,
+		.fd = -1,
+	};
 	struct draft_region *region = NULL;
 	int r;
 
-	r = check_region(draft, bytes, NULL, &grant);
+	r = check_region(draft, bytes, device, &grant);
 	if (r < 0)
 		return r;
 	region = region_new(draft);
 	if (!region)
 		return -ENOMEM;
+	region->memory = memory;
 	region->bytes = bytes;
-	r = map(draft, "the caller's", fd, bytes, &region->data);
+	if (memory == DRAFT_HOST)
+		r = map(draft, "the caller's", fd, bytes, &region->data);
 	if (r == 0)
 		r = ask(draft, METHOD_REGION_IMPORT, fd, &grant);
 	if (r < 0)
@@ -249,29 +257,15 @@ out:
 	return r;
 }
 
+int draft_region_import(struct draft *draft, int fd, uint64_t bytes, struct draft_region **ret)
+{
+	return import_region(draft, fd, bytes, DRAFT_HOST, NULL, ret);
+}
+
 int draft_region_import_device(
 	struct draft *draft, int fd, uint64_t bytes, const char *device, struct draft_region **ret)
 {
-	struct region_grant grant = {.memory = REGION_DEVICE, .bytes = bytes, .fd = -1};
-	struct draft_region *region = NULL;
-	int r;
-
-	r = check_region(draft, bytes, device, &grant);
-	if (r < 0)
-		return r;
-	region = region_new(draft);
-	if (!region)
-		return -ENOMEM;
-	region->memory = DRAFT_DEVICE;
-	r = ask(draft, METHOD_REGION_IMPORT, fd, &grant);
-	if (r < 0)
-		goto out;
-	region_link(region, &grant);
-	*ret = region;
-	region = NULL;
-out:
-	region_free(region);
-	return r;
+	return import_region(draft, fd, bytes, DRAFT_DEVICE, device, ret);
 }
 
 int draft_region_close(struct draft_region *region)

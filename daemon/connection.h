@@ -114,9 +114,10 @@ void connection_add(struct connection *connection, struct request *request);
 /* A call that was added, for a message; or NULL, and the client is refused for want of memory. */
 struct request *connection_begin(struct connection *connection, const struct message *message);
 
-/* The call is answered by `parcel` (as connection_send()), or by an error; the request is freed.
+/* The call is answered by `parcel` (as connection_send()), `{}` or an error; the request is freed.
  * Its client may be gone. */
 void connection_answer(struct server *server, struct request *request, struct parcel *parcel);
+void connection_answer_empty(struct server *server, struct request *request);
 void connection_answer_error(
 	struct server *server, struct request *request, enum error_code code, const char *text);
 

@@ -90,6 +90,15 @@ void connection_answer(struct server *server, struct request *request, struct pa
 	connection_send(connection, parcel);
 }
 
+void connection_answer_empty(struct server *server, struct request *request)
+{
+	struct parcel *parcel = request->connection ? parcel_new() : NULL;
+
+	if (parcel)
+		message_encode_empty_reply(&parcel->head, request->id);
+	connection_answer(server, request, parcel);
+}
+
 void connection_answer_error(
 	struct server *server, struct request *request, enum error_code code, const char *text)
 {

@@ -43,30 +43,27 @@ static void close_if_unused(struct event *event)
 
 /* ---- opening ---- */
 
-static enum error_code code_of(int result)
-{
-	switch (result) {
-	case -EIO:
-		return ERROR_DEVICE_LOST;
-	case -ENODEV:
-		return ERROR_NOT_FOUND;
-	case -ENOMEM:
-		return ERROR_RESOURCE_EXHAUSTED;
-	default: /* no handle of an event, or of a device that does not count */
-		return ERROR_BAD_REQUEST;
-	}
-}
-
 static void open_work(uv_work_t *work)
 {
 	struct event *event = event_of(work);
-	int r = markov_event_open(event->pool->memory, event->order.device, event->order.handle,
-		&event->event, &event->why);
+	const char *why = event->why.text;
 
-	if (r == -EIO)
+	switch (markov_event_open(event->pool->memory, event->order.device, event->order.handle,
+		&event->event, &event->why)) {
+	case 0:
+		break;
+	case -EIO:
 		message_refuse(&event->fault, ERROR_DEVICE_LOST, "the device is lost");
-	else if (r < 0)
-		message_refuse(&event->fault, code_of(r), "%s", event->why.text);
+		break;
+	case -ENODEV:
+		message_refuse(&event->fault, ERROR_NOT_FOUND, "%s", why);
+		break;
+	case -ENOMEM:
+		message_refuse(&event->fault, ERROR_RESOURCE_EXHAUSTED, "%s", why);
+		break;
+	default: /* no handle of an event, or of a device that does not count */
+		message_refuse(&event->fault, ERROR_BAD_REQUEST, "%s", why);
+	}
 }
 
 static void open_done(uv_work_t *work, int status)

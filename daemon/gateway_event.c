@@ -29,17 +29,12 @@ static void event_closed(struct event *event)
 {
 	struct server *server = server_of(event);
 	struct request *request = event->order.waiting;
-	struct parcel *parcel = NULL;
 
 	if (!request)
 		return;
-	if (request->connection) {
+	if (request->connection)
 		request->connection->event_count--;
-		parcel = parcel_new();
-		if (parcel)
-			message_encode_empty_reply(&parcel->head, request->id);
-	}
-	connection_answer(server, request, parcel);
+	connection_answer_empty(server, request);
 	server_settle(server);
 }
 

@@ -34,18 +34,12 @@ static void region_closed(struct region *region)
 {
 	struct server *server = server_of(region);
 	struct request *request = region->order.waiting;
-	struct connection *connection;
-	struct parcel *parcel;
 
 	if (!request)
 		return;
-	connection = request->connection;
-	parcel = connection ? parcel_new() : NULL;
-	if (parcel)
-		message_encode_empty_reply(&parcel->head, request->id);
-	if (connection)
-		connection->region_count--;
-	connection_answer(server, request, parcel);
+	if (request->connection)
+		request->connection->region_count--;
+	connection_answer_empty(server, request);
 	server_settle(server);
 }
 

@@ -33,19 +33,12 @@ static void reload_free(struct reload *reload)
 static void answer(
 	struct server *server, struct request *request, enum error_code code, const char *text)
 {
-	struct parcel *parcel = NULL;
-
 	if (!request)
 		return;
-	if (code != ERROR_NONE) {
+	if (code == ERROR_NONE)
+		connection_answer_empty(server, request);
+	else
 		connection_answer_error(server, request, code, text);
-		return;
-	}
-	if (request->connection)
-		parcel = parcel_new();
-	if (parcel)
-		message_encode_empty_reply(&parcel->head, request->id);
-	connection_answer(server, request, parcel);
 }
 
 /* One is over. A signal that came meanwhile may have meant a file that was written since. */

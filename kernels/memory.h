@@ -3,9 +3,8 @@
  * and is used in place.
  *
  * Not bound to a head's life: a reload closes heads, the memory that clients share stays. Made for
- * the first head, closed after the last use of what it pinned or
- * mapped. Every function may be called from
- * any thread, by several at once, and may block for as long as the driver takes. */
+ * the first head, closed after the last use of what it pinned or mapped. Every function may be
+ * called from any thread, by several at once, and may block for as long as the driver takes. */
 #ifndef KERNELS_MEMORY_H
 #define KERNELS_MEMORY_H
 
