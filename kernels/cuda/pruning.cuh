@@ -125,8 +125,9 @@ struct candidate_queue {
 		const uint32_t place = atomicAdd(&tail, 1);
 		while (place - *(volatile uint32_t *)&head >= QUEUE_ENTRIES) {
 		}
-		*(volatile uint64_t *)&entries[place % QUEUE_ENTRIES] =
-			(uint64_t)id | (uint64_t)logit << 32 | (uint64_t)row << 48 | lap_of(place);
+		// Whole at once, and an atomic for those who check for races: a reader polls it.
+		atomicExch((unsigned long long *)&entries[place % QUEUE_ENTRIES],
+			(uint64_t)id | (uint64_t)logit << 32 | (uint64_t)row << 48 | lap_of(place));
 	}
 
 	// Takes up to 32 entries for a warp, one a lane: 1 got some (`has` says which lanes), 0
