@@ -1,11 +1,12 @@
-/* Open, launch, wait, close. A launch fills the columns, starts the graph of its draft length and
- * bucket, and marks its end with an event; a wait looks for that event until a bound. Whatever goes
- * wrong on the device ends the head: the context may be lost, and a launch that hangs cannot be
- * called back. */
+/* Open, launch, wait, close. On every shard, a launch fills the columns, starts the graph of its
+ * draft length and bucket, and marks its end with an event; a wait looks for these events until a
+ * bound. Whatever goes wrong on a device ends the head: the context may be lost, and a launch that
+ * hangs cannot be called back. */
 #include "cuda_backend.h"
 
+#include "capture.h"
 #include "graphs.h"
-#include "staging.h"
+#include "shard.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,14 +30,11 @@ _Static_assert(DRAFT_STEPS_MAX == CUDA_STEPS_MAX, "the kernels' limit is the sea
 struct cuda_head {
 	struct markov_facts facts;
 	struct cuda_options options;
-	struct cuda_device device;
 	enum markov_cuda_form form;
-	cudaStream_t stream;
-	cudaEvent_t begun, done;
-	struct cuda_tables tables;
-	struct launcher launcher;
+	struct cuda_shard *shards;
+	uint32_t shard_count;
+	struct collective *collective; /* of forms by step on several GPUs, or NULL */
 	struct graph_table graphs;
-	struct staging staging;
 	uint64_t sequence;
 	const struct markov_batch *batch; /* under way, or NULL */
 	bool replayable;                  /* the columns are those of a launch through a graph */
@@ -53,44 +51,6 @@ void cuda_options_init(struct cuda_options *options)
 	};
 }
 
-/* Pinned memory that the kernels write into: the device sees it at the same address. */
-static int pinned(void **ret, size_t bytes, struct error_text *error)
-{
-	void *memory = NULL;
-	const int r = CUDA_CALL(
-		error, cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
-	if (r)
-		return r;
-	memset(memory, 0, bytes);
-	*ret = memory;
-	return 0;
-}
-
-static int allocate(struct cuda_head *head, struct error_text *error)
-{
-	struct launcher *launcher = &head->launcher;
-	struct draft_head *d = &launcher->head;
-	const size_t rows = launcher->max_rows, steps = launcher->max_steps;
-	const size_t columns = sizeof(struct draft_columns) + rows * sizeof(struct draft_row);
-
-	int r = cuda_zeroed((void **)&d->columns, columns, error);
-	if (!r)
-		r = cuda_zeroed(&d->exchange, block_kernel_exchange_bytes(), error);
-	if (!r)
-		r = cuda_zeroed(
-			(void **)&d->step_keys, steps * rows * sizeof(*d->step_keys), error);
-	if (!r)
-		r = pinned((void **)&launcher->columns, columns, error);
-	if (!r)
-		r = pinned((void **)&d->tokens, rows * steps * sizeof(*d->tokens), error);
-	if (!r)
-		r = pinned((void **)&d->flags, rows, error);
-	if (!r)
-		r = pinned((void **)&d->status, sizeof(*d->status), error);
-	d->step_keys_pitch = launcher->max_rows;
-	return r;
-}
-
 static const char *const form_names[] = {"auto", "block", "step", "plain"};
 
 static void describe(
@@ -98,21 +58,27 @@ static void describe(
 {
 	struct markov_facts *f = &head->facts;
 	f->backend = "cuda";
-	f->variant = head->device.variant;
+	f->variant = head->shards->device.variant;
 	f->bias_order = "mma16";
 	f->vocab = checkpoint->vocab;
 	f->rank = checkpoint->rank;
 	f->target_vocab = checkpoint->target_vocab;
 	f->multiplier = checkpoint->multiplier;
 	f->soft_cap = checkpoint->soft_cap;
-	f->max_rows = head->launcher.max_rows;
-	f->max_steps = head->launcher.max_steps;
-	f->tensor_parallel = 1;
-	f->device_count = 1;
-	f->devices[0] = head->device.facts;
-	f->table_bytes = head->tables.bytes;
-	snprintf(f->choice, sizeof(f->choice), "backend cuda on %s, %s form, %llu KiB of graphs",
-		head->device.facts.name, form_names[head->form],
+	f->max_rows = head->shards->launcher.max_rows;
+	f->max_steps = head->shards->launcher.max_steps;
+	f->tensor_parallel = head->shard_count;
+	f->device_count = head->shard_count;
+	for (uint32_t i = 0; i < head->shard_count; i++) {
+		f->devices[i] = head->shards[i].device.facts;
+		f->table_bytes += head->shards[i].tables.bytes;
+	}
+	snprintf(f->choice, sizeof(f->choice),
+		"backend cuda on %u x %s, %s form%s, %llu KiB of graphs", head->shard_count,
+		head->shards->device.facts.name, form_names[head->form],
+		head->collective        ? " through NCCL"
+		: head->shard_count > 1 ? " by peer stores"
+					: "",
 		(unsigned long long)head->graphs.bytes >> 10);
 	if (why_not) {
 		const size_t used = strlen(f->choice);
@@ -120,14 +86,114 @@ static void describe(
 	}
 }
 
+/* Multiprocessors that every shard has for the block kernel. */
+static int count_ctas(const struct cuda_head *head, const struct cuda_device *devices,
+	uint32_t vocab, unsigned *ret, struct error_text *error)
+{
+	struct cuda_part part;
+	unsigned ctas = BLOCK_CTAS_MAX, tiles = 1;
+	for (uint32_t i = 0; i < head->shard_count; i++) {
+		unsigned own = (unsigned)devices[i].multiprocessors, sharers = 0;
+		for (uint32_t j = 0; j < head->shard_count; j++)
+			sharers += devices[j].ordinal == devices[i].ordinal;
+		own /= sharers; /* they wait for each other, so all must run at once */
+		if (own < 1)
+			return error_text_set(error, EINVAL,
+				"devices: %u shards are too many for the %d multiprocessors of %s",
+				sharers, devices[i].multiprocessors, devices[i].facts.name);
+		ctas = own < ctas ? own : ctas;
+		cuda_part_init(&part, i, head->shard_count, vocab);
+		const unsigned its = (part.vocab + TILE_ROWS - 1) / TILE_ROWS;
+		tiles = its > tiles ? its : tiles;
+	}
+	if (head->options.multiprocessors && head->options.multiprocessors < ctas)
+		ctas = head->options.multiprocessors;
+	*ret = ctas < tiles ? ctas : tiles;
+	return 0;
+}
+
+/* The progress of one shard as part of all. */
+struct shard_progress {
+	void (*progress)(void *user, const char *what, double done);
+	void *user;
+	uint32_t shard, shards;
+};
+
+static void tell_progress(void *user, const char *what, double done)
+{
+	const struct shard_progress *p = user;
+	if (p->progress)
+		p->progress(p->user, what, (p->shard + done) / p->shards);
+}
+
+static int open_shards(struct cuda_head *head, const struct markov_options *options,
+	const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	const char **ret_why_not, struct error_text *error)
+{
+	struct cuda_device devices[MARKOV_DEVICES_MAX];
+	unsigned ctas = 0;
+	int r = cuda_devices_choose(options->devices, head->options.repeated_devices, devices,
+		&head->shard_count, error);
+	if (!r)
+		r = count_ctas(head, devices, checkpoint->vocab, &ctas, error);
+	if (r)
+		return r;
+	head->shards = calloc(head->shard_count, sizeof(*head->shards));
+	if (!head->shards)
+		return error_text_set(error, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < head->shard_count; i++)
+		head->shards[i].device = devices[i];
+	for (uint32_t i = 0; !r && i < head->shard_count; i++) {
+		struct shard_progress part_of_it = {progress, user, i, head->shard_count};
+		struct cuda_part part;
+		const char *why_not = NULL;
+		cuda_part_init(&part, i, head->shard_count, checkpoint->vocab);
+		part.ctas = ctas;
+		r = cuda_shard_enter(&head->shards[i], error);
+		if (!r)
+			r = cuda_shard_open(&head->shards[i], &part, options, &head->options,
+				checkpoint, tell_progress, &part_of_it, &why_not, error);
+		if (why_not)
+			*ret_why_not = why_not;
+	}
+	return r;
+}
+
+/* Several GPUs in a form by step: NCCL, which is run once before anything is captured, so that
+ * nothing is loaded or allocated meanwhile. */
+static int open_collective(struct cuda_head *head, struct error_text *error)
+{
+	int ordinals[MARKOV_DEVICES_MAX];
+	for (uint32_t i = 0; i < head->shard_count; i++) {
+		ordinals[i] = head->shards[i].device.ordinal;
+		for (uint32_t j = 0; j < i; j++)
+			if (ordinals[i] == ordinals[j])
+				return error_text_set(error, ENOTSUP,
+					"devices: several shards on one GPU need the block form");
+	}
+	int r = collective_open(
+		ordinals, head->shard_count, head->options.wait_bound_us, &head->collective, error);
+	if (!r)
+		r = capture_gather(head->shards, head->shard_count, head->collective, 0, error);
+	for (uint32_t i = 0; !r && i < head->shard_count; i++) {
+		r = cuda_shard_enter(&head->shards[i], error);
+		if (!r)
+			r = CUDA_CALL(error,
+				cudaEventRecord(head->shards[i].done, head->shards[i].stream));
+	}
+	return r;
+}
+
+static int await_events(struct cuda_head *head, struct error_text *error);
+
 static int open_head(struct cuda_head *head, const struct markov_options *options,
 	const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error)
 {
-	struct launcher *launcher = &head->launcher;
 	const char *why_not = NULL;
-	int r;
+	bool reach;
 
 	if (!options->max_rows || options->max_rows > CUDA_ROWS_MAX)
 		return error_text_set(error, EINVAL, "max_rows: %u is not within 1 and %u",
@@ -135,51 +201,34 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 	if (!options->max_steps || options->max_steps > CUDA_STEPS_MAX)
 		return error_text_set(error, EINVAL, "max_steps: %u is not within 1 and %u",
 			options->max_steps, CUDA_STEPS_MAX);
-	r = cuda_device_choose(options->devices, &head->device, error);
+	int r = open_shards(head, options, checkpoint, progress, user, &why_not, error);
 	if (!r)
-		r = CUDA_CALL(
-			error, cudaStreamCreateWithFlags(&head->stream, cudaStreamNonBlocking));
-	if (!r)
-		r = CUDA_CALL(error, cudaEventCreate(&head->begun));
-	if (!r)
-		r = CUDA_CALL(error, cudaEventCreate(&head->done));
-	if (!r)
-		r = cuda_tables_load(checkpoint, progress, user, &head->tables, error);
+		r = cuda_shards_connect(head->shards, head->shard_count, &reach, error);
 	if (r)
 		return r;
-
-	launcher->max_rows = options->max_rows;
-	launcher->max_steps = options->max_steps;
-	launcher->head = (struct draft_head){
-		.vocab = checkpoint->vocab,
-		.target_vocab = checkpoint->target_vocab,
-		.rank = head->tables.rank,
-		.multiplier = checkpoint->multiplier,
-		.soft_cap = checkpoint->soft_cap,
-		.inverse_soft_cap =
-			checkpoint->soft_cap != 0.0f ? 1.0f / checkpoint->soft_cap : 0.0f,
-		.w1 = head->tables.w1,
-		.w2 = head->tables.w2,
-		.spin_bound_ns = head->options.wait_bound_us *
-				 500, /* half of ours, so that it is told first */
-	};
-	r = allocate(head, error);
-	if (!r)
-		r = launcher_prepare(
-			launcher, &head->device, &head->tables, &head->options, &why_not, error);
-	if (r)
-		return r;
+	const bool has_block = !why_not;
+	if (has_block && !reach)
+		why_not = "the GPUs can't reach each other's memory";
 	head->form = head->options.form;
 	if (head->form == MARKOV_CUDA_AUTO)
-		head->form = launcher->has_block ? MARKOV_CUDA_BLOCK : MARKOV_CUDA_PLAIN;
-	if (head->form != MARKOV_CUDA_PLAIN && !launcher->has_block)
+		head->form = !why_not    ? MARKOV_CUDA_BLOCK
+			     : has_block ? MARKOV_CUDA_STEP
+					 : MARKOV_CUDA_PLAIN;
+	if ((head->form == MARKOV_CUDA_BLOCK && why_not) ||
+		(head->form == MARKOV_CUDA_STEP && !has_block))
 		return error_text_set(error, ENOTSUP,
-			"the %s form can't run here: %s; form = plain can", form_names[head->form],
-			why_not);
-	staging_init(&head->staging);
+			"the %s form can't run here: %s; form = %s can", form_names[head->form],
+			why_not, has_block ? "step" : "plain");
+	if (head->shard_count > 1 && head->form != MARKOV_CUDA_BLOCK) {
+		r = open_collective(head, error);
+		if (!r)
+			r = await_events(head, error);
+	}
 	head->sequence = SEQUENCE_FIRST;
-	r = graph_table_build(&head->graphs, launcher, head->form, head->stream,
-		head->options.graph_bytes_max, progress, user, error);
+	if (!r)
+		r = graph_table_build(&head->graphs, head->shards, head->shard_count,
+			head->collective, head->form, head->options.graph_bytes_max, progress, user,
+			error);
 	if (!r)
 		describe(head, checkpoint, why_not);
 	return r;
@@ -211,29 +260,23 @@ int cuda_head_open(const struct markov_options *options, const struct cuda_optio
 
 void cuda_head_close(struct cuda_head *head)
 {
+	struct error_text ignored;
+
 	if (!head)
 		return;
-	struct draft_head *d = &head->launcher.head;
-	cudaSetDevice(head->device.ordinal);
 	if (head->batch && !head->lost)
-		cuda_head_wait(head, NULL);
+		cuda_head_wait(head, &ignored);
+	/* Graphs before the communicators that they hold. When the head is lost, a launch may still
+	 * wait for its peers: an abort ends that, and the other forms have a bound. */
 	graph_table_done(&head->graphs);
-	staging_done(&head->staging);
-	cuda_tables_free(&head->tables);
-	cudaFree((void *)d->columns);
-	cudaFree(d->exchange);
-	cudaFree(d->step_keys);
-	cudaFreeHost(head->launcher.columns);
-	cudaFreeHost(d->tokens);
-	cudaFreeHost(d->flags);
-	cudaFreeHost(d->status);
-	if (head->begun)
-		cudaEventDestroy(head->begun);
-	if (head->done)
-		cudaEventDestroy(head->done);
-	if (head->stream)
-		cudaStreamDestroy(head->stream);
-	cudaGetLastError(); /* of a lost context, say: it was reported when it was lost */
+	collective_close(head->collective, head->lost);
+	/* What one shard runs may still store into the memory of another. */
+	for (uint32_t i = 0; head->shards && i < head->shard_count; i++)
+		if (head->shards[i].stream)
+			cudaStreamSynchronize(head->shards[i].stream);
+	for (uint32_t i = 0; head->shards && i < head->shard_count; i++)
+		cuda_shard_close(&head->shards[i]);
+	free(head->shards);
 	free(head);
 }
 
@@ -250,14 +293,19 @@ uint64_t cuda_head_graph_bytes(const struct cuda_head *head)
 /* Takes numbers for the passes of a launch of the block form. */
 static int take_sequence(struct cuda_head *head, uint64_t *ret, struct error_text *error)
 {
-	const uint64_t passes = launcher_passes(head->launcher.columns->rows);
+	const uint64_t passes = launcher_passes(head->shards->launcher.columns->rows);
 	const uint64_t place = head->sequence % SEQUENCE_WRAP;
 	if (!place || place + passes > SEQUENCE_WRAP) {
-		const int r =
-			CUDA_CALL(error, cudaMemsetAsync(head->launcher.head.exchange, 0,
-						 block_kernel_exchange_bytes(), head->stream));
-		if (r)
-			return r;
+		for (uint32_t i = 0; i < head->shard_count; i++) {
+			const struct cuda_shard *shard = &head->shards[i];
+			int r = cuda_shard_enter(shard, error);
+			if (!r)
+				r = CUDA_CALL(
+					error, cudaMemsetAsync(shard->launcher.head.exchange, 0,
+						       block_kernel_hint_bytes(), shard->stream));
+			if (r)
+				return r;
+		}
 		head->sequence += (place ? SEQUENCE_WRAP - place : 0) + 1;
 	}
 	*ret = head->sequence;
@@ -265,13 +313,22 @@ static int take_sequence(struct cuda_head *head, uint64_t *ret, struct error_tex
 	return 0;
 }
 
-static int launch_graph(struct cuda_head *head, struct error_text *error)
+static int launch_graphs(struct cuda_head *head, struct error_text *error)
 {
 	uint64_t sequence;
 	const int r = take_sequence(head, &sequence, error);
-	return r ? r
-		 : graph_table_launch(
-			   &head->graphs, &head->launcher, sequence, head->stream, error);
+	return r ? r : graph_table_launch(&head->graphs, head->shards, sequence, error);
+}
+
+/* With traces: one GPU's, launch by launch. */
+static int launch_traced(
+	const struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
+{
+	int r = launcher_enqueue_columns(&shard->launcher, batch->rows, shard->stream, error);
+	for (uint32_t step = 0; !r && step < batch->steps; step++)
+		r = launcher_enqueue_plain_step(
+			&shard->launcher, batch->rows, step, shard->stream, error);
+	return r ? r : launcher_enqueue_plain_end(&shard->launcher, shard->stream, error);
 }
 
 static int device_lost(struct cuda_head *head)
@@ -281,11 +338,38 @@ static int device_lost(struct cuda_head *head)
 	return -EIO;
 }
 
+/* Fills a shard's columns and sends what they point to. */
+static int send(
+	struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
+{
+	struct draft_columns *columns = shard->launcher.columns;
+	/* Each thread has a GPU of its own, and the head may have been opened by another. */
+	int r = cuda_shard_enter(shard, error);
+	if (!r)
+		r = staging_send(&shard->staging, batch, columns, shard->stream, error);
+	columns->rows = batch->rows;
+	columns->steps = batch->steps;
+	memset(shard->launcher.head.flags, 0, batch->rows);
+	return r;
+}
+
+/* Behind the kernels. */
+static int collect(
+	struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
+{
+	int r = cuda_shard_enter(shard, error);
+	if (!r)
+		r = staging_collect(
+			&shard->staging, batch, shard->launcher.columns, shard->stream, error);
+	return r ? r : CUDA_CALL(error, cudaEventRecord(shard->done, shard->stream));
+}
+
 int cuda_head_launch(
 	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
 {
-	const struct launcher *launcher = &head->launcher;
-	struct draft_columns *columns = launcher->columns;
+	const struct launcher *launcher = &head->shards->launcher;
+	const bool traced = batch->trace_bias || batch->trace_values;
+	int r = 0;
 
 	if (head->lost)
 		return error_text_set(error, EIO, "the device is lost");
@@ -297,27 +381,16 @@ int cuda_head_launch(
 	if (!batch->steps || batch->steps > launcher->max_steps)
 		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u",
 			batch->steps, launcher->max_steps);
-	/* Each thread has a GPU of its own, and the head may have been opened by another. */
-	int r = CUDA_CALL(error, cudaSetDevice(head->device.ordinal));
-	if (!r)
-		r = staging_send(
-			&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
+	if (traced && head->shard_count > 1)
+		return error_text_set(error, EINVAL, "traces are those of a head on one GPU");
+	for (uint32_t i = 0; !r && i < head->shard_count; i++)
+		r = send(&head->shards[i], batch, error);
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
-	columns->rows = batch->rows;
-	columns->steps = batch->steps;
-	memset(launcher->head.flags, 0, batch->rows);
-	head->replayable = !batch->trace_bias && !batch->trace_values;
-	if (head->replayable)
-		r = launch_graph(head, error);
-	else
-		r = launcher_enqueue_plain(
-			launcher, batch->rows, batch->steps, head->stream, error);
-	if (!r)
-		r = staging_collect(
-			&head->staging, batch, launcher->head.vocab, columns, head->stream, error);
-	if (!r)
-		r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
+	head->replayable = !traced;
+	r = traced ? launch_traced(head->shards, batch, error) : launch_graphs(head, error);
+	for (uint32_t i = 0; !r && i < head->shard_count; i++)
+		r = collect(&head->shards[i], batch, error);
 	if (r)
 		return device_lost(head);
 	head->batch = batch;
@@ -331,20 +404,52 @@ static uint64_t now_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Until the event is there, or the bound is over. */
-static int await_event(struct cuda_head *head, struct error_text *error)
+/* Until a shard's event is there, or it is too late. */
+static int await_event(struct cuda_head *head, const struct cuda_shard *shard, uint64_t until,
+	struct error_text *error)
 {
-	const uint64_t until = now_us() + head->options.wait_bound_us;
 	for (;;) {
-		const cudaError_t state = cudaEventQuery(head->done);
+		const cudaError_t state = cudaEventQuery(shard->done);
 		if (state != cudaErrorNotReady)
 			return cuda_result(state, "the launch", error);
 		if (now_us() > until)
-			return error_text_set(error, EIO, "a launch did not end within %llu us",
+			return error_text_set(error, EIO,
+				"a launch on %s did not end within %llu us",
+				shard->device.facts.uuid,
 				(unsigned long long)head->options.wait_bound_us);
+		if (head->collective) {
+			const int r = collective_check(head->collective, error);
+			if (r)
+				return r;
+		}
 		if (head->options.sleep)
 			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
+}
+
+static int await_events(struct cuda_head *head, struct error_text *error)
+{
+	const uint64_t until = now_us() + head->options.wait_bound_us;
+	int r = 0;
+	for (uint32_t i = 0; !r && i < head->shard_count; i++)
+		r = await_event(head, &head->shards[i], until, error);
+	return r;
+}
+
+/* What a shard says of a launch that is over. */
+static int check_shard(const struct cuda_head *head, const struct cuda_shard *shard,
+	const struct markov_batch *batch, struct error_text *error)
+{
+	const struct draft_head *d = &shard->launcher.head;
+	const size_t bytes = (size_t)batch->rows * batch->steps * sizeof(*batch->tokens);
+	if (*(volatile uint32_t *)d->status != DRAFT_STATUS_FINE)
+		return error_text_set(error, EIO,
+			"the multiprocessors waited for each other for more than %llu us",
+			(unsigned long long)head->options.wait_bound_us / 2);
+	if (memcmp(d->tokens, head->shards->launcher.head.tokens, bytes) != 0)
+		return error_text_set(error, EIO, "%s and %s came to different tokens",
+			head->shards->device.facts.uuid, shard->device.facts.uuid);
+	return 0;
 }
 
 int cuda_head_wait(struct cuda_head *head, struct error_text *error)
@@ -354,20 +459,32 @@ int cuda_head_wait(struct cuda_head *head, struct error_text *error)
 		return error_text_set(error, EIO, "the device is lost");
 	if (!batch)
 		return 0;
-	if (await_event(head, error))
+	int r = await_events(head, error);
+	for (uint32_t i = 0; !r && i < head->shard_count; i++)
+		r = check_shard(head, &head->shards[i], batch, error);
+	if (r)
 		return device_lost(head);
-	if (*(volatile uint32_t *)head->launcher.head.status != DRAFT_STATUS_FINE) {
-		error_text_set(error, EIO,
-			"the multiprocessors waited for each other for more than %llu us",
-			(unsigned long long)head->options.wait_bound_us / 2);
-		return device_lost(head);
-	}
-	memcpy(batch->tokens, head->launcher.head.tokens,
+	const struct draft_head *d = &head->shards->launcher.head; /* all shards know the winners */
+	memcpy(batch->tokens, d->tokens,
 		(size_t)batch->rows * batch->steps * sizeof(*batch->tokens));
-	memcpy(batch->flags, head->launcher.head.flags, batch->rows);
-	staging_receive(&head->staging, batch, head->launcher.head.vocab);
+	memcpy(batch->flags, d->flags, batch->rows);
+	for (uint32_t i = 0; i < head->shard_count; i++)
+		staging_receive(&head->shards[i].staging, batch);
 	head->batch = NULL;
 	return 0;
+}
+
+static int record(struct cuda_head *head, bool end, struct error_text *error)
+{
+	int r = 0;
+	for (uint32_t i = 0; !r && i < head->shard_count; i++) {
+		const struct cuda_shard *shard = &head->shards[i];
+		r = cuda_shard_enter(shard, error);
+		if (!r)
+			r = CUDA_CALL(error,
+				cudaEventRecord(end ? shard->done : shard->begun, shard->stream));
+	}
+	return r;
 }
 
 int cuda_head_replay(
@@ -376,19 +493,23 @@ int cuda_head_replay(
 	if (head->lost || head->batch || !head->replayable)
 		return error_text_set(error, EINVAL, "there is no finished launch to replay");
 	for (unsigned i = 0; i < count; i++) {
-		float ms = 0;
-		int r = CUDA_CALL(error, cudaEventRecord(head->begun, head->stream));
+		int r = record(head, false, error);
 		if (!r)
-			r = launch_graph(head, error);
+			r = launch_graphs(head, error);
 		if (!r)
-			r = CUDA_CALL(error, cudaEventRecord(head->done, head->stream));
+			r = record(head, true, error);
 		if (!r)
-			r = await_event(head, error);
-		if (!r)
-			r = CUDA_CALL(error, cudaEventElapsedTime(&ms, head->begun, head->done));
+			r = await_events(head, error);
+		ret_us[i] = 0;
+		for (uint32_t s = 0; !r && s < head->shard_count; s++) {
+			float ms = 0;
+			r = CUDA_CALL(error, cudaEventElapsedTime(&ms, head->shards[s].begun,
+						     head->shards[s].done));
+			if (ms * 1000 > ret_us[i])
+				ret_us[i] = ms * 1000;
+		}
 		if (r)
 			return device_lost(head);
-		ret_us[i] = ms * 1000;
 	}
 	return 0;
 }

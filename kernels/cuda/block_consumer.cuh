@@ -2,6 +2,7 @@
 #pragma once
 
 #include "block_mover.cuh"
+#include "launches.cuh"
 
 template <int N> struct consumer {
 	using shape = block_shape<N>;
@@ -12,8 +13,9 @@ template <int N> struct consumer {
 	const tile_schedule &schedule;
 	const block_layout<N> &shared;
 	block_state<N> &state;
-	hint_word (*anywhere)[EXCHANGE_ROWS_MAX];
 	const block_batch<N> &batch;
+	exchange &x;
+	exchange *const peer; // of the shard that the lane publishes to
 	const int rows;
 	const int parts;
 	const int group, warp, lane; // warp of the group
@@ -25,10 +27,11 @@ template <int N> struct consumer {
 	uint32_t parity = 0;
 
 	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s,
-		const block_layout<N> &l, hint_word (*a)[EXCHANGE_ROWS_MAX],
-		const block_batch<N> &b)
-	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), anywhere(a), batch(b),
-	      rows(b.rows), parts(stages_a_tile(h.rank, shape::stage_chunks)),
+		const block_layout<N> &l, const block_batch<N> &b)
+	    : head(h), plan(p), schedule(s), shared(l), state(*l.state), batch(b),
+	      x(*(exchange *)h.exchange),
+	      peer(x.peers[threadIdx.x % 32 < h.shards ? threadIdx.x % 32 : 0]), rows(b.rows),
+	      parts(stages_a_tile(h.rank, shape::stage_chunks)),
 	      group(uniform(threadIdx.x / WARPGROUP)), warp(uniform(threadIdx.x / 32 % 4)),
 	      lane(threadIdx.x % 32), mover{h, s, *l.state, b.rows, b.end, warp, lane,
 					      shared_address(l.base) +
@@ -258,7 +261,7 @@ template <int N> struct consumer {
 			return;
 		if (t == 0.0f || !(quotient < INFINITY)) { // no noise changes these
 			state.raise(
-				row, quotient, id, &anywhere[step][row], batch.first_number + step);
+				row, quotient, id, &x.hints[step][row], batch.first_number + step);
 			return;
 		}
 		const row_test &test = state.test[row];
@@ -273,10 +276,11 @@ template <int N> struct consumer {
 		cursor at, const char *tile, const uint32_t (&logits)[N / 8][2], bool first) const
 	{
 		const int g = lane >> 2, t = lane & 3;
-		const uint32_t tile_id = schedule.tile(at.step, at.item) * TILE_IDS;
-		const uint32_t id = tile_id + warp * 16 + g;
+		const uint32_t left = head.vocab - schedule.tile(at.step, at.item) * TILE_IDS;
+		const uint32_t in_tile = warp * 16 + g;
+		const uint32_t id = head.first_id + head.vocab - left + in_tile;
 		const uint32_t ids[2] = {id_hash(id), id_hash(id + 8)};
-		if (first && tile_id + TILE_IDS <= head.vocab)
+		if (first && left >= TILE_IDS)
 			find_lower_bounds(logits, ids);
 		uint32_t pass = passing(logits, ids);
 		while (__any_sync(~0u,
@@ -286,7 +290,7 @@ template <int N> struct consumer {
 			const int bit = __ffs(pass) - 1;
 			pass &= pass - 1;
 			const int row = (bit >> 2) * 8 + 2 * t + (bit & 1), z = bit >> 1 & 1;
-			if (row < rows && id + 8 * z < head.vocab)
+			if (row < rows && in_tile + 8 * z < left)
 				offer(at.step, row, id + 8 * z, z ? ids[1] : ids[0],
 					*(const uint16_t *)(tile + piece_offset(row, 2 * warp + z) +
 							    g * 2));
@@ -330,16 +334,22 @@ template <int N> struct consumer {
 		report_winner(head, batch.steps, plan.first_row + row, step, key);
 	}
 
-	// Few rows: every multiprocessor reads all packets, a warp a row.
-	DEVICE void conclude_few(int step, exchange &x, uint64_t number, bool last) const
+	// Publishes a row's best to the lane's shard.
+	DEVICE void publish(exchange *to, int turn, int row, uint64_t number) const
 	{
-		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
+		store_packet(
+			&to->partial[head.shard][turn][row][blockIdx.x], state.best[row], number);
+	}
+
+	// Few rows: every multiprocessor reads all packets, a warp a row.
+	DEVICE void conclude_few(int step, int turn, uint64_t number, bool last) const
+	{
 		for (int row = threadIdx.x / 32; row < rows; row += WARPS) {
-			if (lane == 0)
-				store_packet(&partial[row][blockIdx.x], state.best[row], number);
+			if (lane < head.shards)
+				publish(peer, turn, row, number);
 			if (last && blockIdx.x != 0)
 				continue;
-			const winner_key key = gather_winner(head, partial[row], number);
+			const winner_key key = gather_winner(head, x, turn, row, number);
 			if (blockIdx.x == 0 && lane == 0)
 				report(row, step, key);
 			if (last)
@@ -352,16 +362,17 @@ template <int N> struct consumer {
 
 	// Many rows: of each, one multiprocessor reads all packets and publishes the winner for the
 	// others.
-	DEVICE void conclude_many(int step, exchange &x, uint64_t number, bool last) const
+	DEVICE void conclude_many(int step, int turn, uint64_t number, bool last) const
 	{
-		packet(*partial)[EXCHANGE_CTAS_MAX] = x.partial[step & 1];
-		packet *winner = x.winner[step & 1];
-		if ((int)threadIdx.x < rows)
-			store_packet(
-				&partial[threadIdx.x][blockIdx.x], state.best[threadIdx.x], number);
+		packet *winner = x.winner[turn];
+		for (uint32_t shard = 0; shard < head.shards; shard++) {
+			exchange *to = (exchange *)__shfl_sync(~0u, (uint64_t)peer, shard);
+			if ((int)threadIdx.x < rows)
+				publish(to, turn, threadIdx.x, number);
+		}
 		for (int row = blockIdx.x + gridDim.x * (threadIdx.x / 32); row < rows;
 			row += gridDim.x * WARPS) {
-			const winner_key key = gather_winner(head, partial[row], number);
+			const winner_key key = gather_winner(head, x, turn, row, number);
 			if (lane == 0)
 				store_packet(&winner[row], key, number);
 			prefetch_embedding(key_id(key));
@@ -387,18 +398,19 @@ template <int N> struct consumer {
 	// for the next step; which in the step form the next launch does.
 	DEVICE void conclude(int step) const
 	{
-		exchange &x = *(exchange *)head.exchange;
 		if (plan.by_step) {
 			if ((int)threadIdx.x < rows)
-				atomicMax(step_keys(head, plan, step) + threadIdx.x,
+				atomicMax(step_keys(head, step, head.shard) + plan.first_row +
+						  threadIdx.x,
 					state.best[threadIdx.x]);
 			return;
 		}
 		const bool last = step + 1 == batch.steps;
-		if (N <= 16)
-			conclude_few(step, x, batch.first_number + step, last);
+		const int turn = (plan.first_row / BLOCK_ROWS_MAX * batch.steps + step) & 1;
+		if (N <= 16 && head.shards <= EVERYBODY_READS_SHARDS)
+			conclude_few(step, turn, batch.first_number + step, last);
 		else
-			conclude_many(step, x, batch.first_number + step, last);
+			conclude_many(step, turn, batch.first_number + step, last);
 		if (!last)
 			embeddings_ready();
 	}
@@ -415,6 +427,7 @@ template <int N> struct consumer {
 		}
 		for (int step = batch.begin; step < batch.end; step++) {
 			bool first = true;
+			named_barrier_arrive(BARRIER_STEP_BEGINS, shape::with_evaluators);
 			while (at.step == step) {
 				mover.fetch(ahead, ahead_slot);
 				advance(ahead);
@@ -440,8 +453,7 @@ template <int N> struct consumer {
 				__threadfence_block();
 				atomicAdd(&state.queue.finished, 1);
 			}
-			named_barrier(
-				BARRIER_WITH_EVALUATORS, shape::consumers + EVALUATOR_WARPS * 32);
+			named_barrier(BARRIER_STEP_ENDS, shape::with_evaluators);
 			conclude(step);
 		}
 	}

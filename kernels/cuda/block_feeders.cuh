@@ -85,17 +85,16 @@ template <int N> struct producer {
 };
 
 template <int N>
-DEVICE void evaluate(const draft_head &head, block_state<N> &state,
-	hint_word (*anywhere)[EXCHANGE_ROWS_MAX], const block_batch<N> &batch)
+DEVICE void evaluate(block_state<N> &state, hint_word (*anywhere)[EXCHANGE_ROWS_MAX],
+	const block_batch<N> &batch)
 {
 	using shape = block_shape<N>;
-	constexpr int everybody = shape::consumers + EVALUATOR_WARPS * 32;
 	const int lane = threadIdx.x % 32, rows = batch.rows;
 	const bool watches = threadIdx.x / 32 == shape::consumers / 32 + 1;
 	candidate_queue &queue = state.queue;
 	hint_word seen[(N + 31) / 32] = {};
-	named_barrier(BARRIER_WITH_EVALUATORS, everybody);
 	for (int step = batch.begin; step < batch.end; step++) {
+		named_barrier(BARRIER_STEP_BEGINS, shape::with_evaluators);
 		const uint64_t number = batch.first_number + step;
 		const uint32_t before = (step - batch.begin) * shape::warpgroups * 4,
 			       after = before + shape::warpgroups * 4;
@@ -142,6 +141,6 @@ DEVICE void evaluate(const draft_head &head, block_state<N> &state,
 			if (finished == before) // everybody is in the middle of the step: no hurry
 				__nanosleep(200);
 		}
-		named_barrier(BARRIER_WITH_EVALUATORS, everybody);
+		named_barrier(BARRIER_STEP_ENDS, shape::with_evaluators);
 	}
 }

@@ -16,7 +16,6 @@
 #include "block_consumer.cuh"
 #include "block_feeders.cuh"
 #include "kernels.h"
-#include "launches.cuh"
 
 template <int N> DEVICE void clear_shared(const block_layout<N> &shared, int rank)
 {
@@ -39,7 +38,7 @@ DEVICE uint32_t first_token(
 {
 	if (batch.begin == 0)
 		return batch.row[row].anchor;
-	const winner_key key = __ldcg(step_keys(head, plan, batch.begin - 1) + row);
+	const winner_key key = step_winner(head, batch.begin - 1, plan.first_row + row);
 	if (blockIdx.x == 0)
 		report_winner(head, batch.steps, plan.first_row + row, batch.begin - 1, key);
 	return key_id(key);
@@ -80,7 +79,7 @@ DEVICE void end_block(const draft_head &head, const block_plan &plan, const bloc
 	for (int row = threadIdx.x; row < batch.rows; row += block_shape<N>::threads) {
 		first_token(head, plan, batch, row);
 		for (int step = 0; step < batch.steps; step++)
-			step_keys(head, plan, step)[row] = 0;
+			step_keys(head, step, head.shard)[plan.first_row + row] = 0;
 	}
 }
 
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 	__syncthreads();
 
 	if (threadIdx.x >= shape::consumers + 32) {
-		evaluate<N>(head, state, x.hints, batch);
+		evaluate<N>(state, x.hints, batch);
 	} else if (threadIdx.x >= shape::consumers) {
 		producer<N>{&w2, head, plan, schedule, shared, batch.steps, batch.begin, batch.end}
 			.run();
@@ -125,11 +124,10 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 		clear_shared<N>(shared, head.rank);
 		load_rows<N>(head, plan, state, batch);
 		named_barrier(BARRIER_CONSUMERS, shape::consumers);
-		consumer<N> c(head, plan, schedule, shared, x.hints, batch);
+		consumer<N> c(head, plan, schedule, shared, batch);
 		for (int row = threadIdx.x / 32; row < batch.rows; row += shape::consumers / 32)
 			c.load_embedding(row, state.token[row], c.lane, 32);
 		c.embeddings_ready();
-		named_barrier(BARRIER_WITH_EVALUATORS, shape::consumers + EVALUATOR_WARPS * 32);
 		c.run();
 	}
 }
@@ -168,7 +166,18 @@ extern "C" size_t block_kernel_shared_bytes(
 	}
 }
 
-extern "C" size_t block_kernel_exchange_bytes(void)
+extern "C" size_t block_kernel_exchange_bytes(uint32_t shards)
 {
-	return sizeof(exchange);
+	return sizeof(exchange) + shards * sizeof(((exchange *)nullptr)->partial[0]);
+}
+
+extern "C" size_t block_kernel_hint_bytes(void)
+{
+	static_assert(offsetof(exchange, hints) == 0, "the host clears them from the start");
+	return sizeof(((exchange *)nullptr)->hints);
+}
+
+extern "C" size_t block_kernel_peers_offset(void)
+{
+	return offsetof(exchange, peers);
 }

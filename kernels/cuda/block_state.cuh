@@ -12,7 +12,9 @@ constexpr int WARPGROUP = 128;
 constexpr int CHUNK = 64;                   // columns that one 128-byte row of shared memory holds
 constexpr int CHUNK_BYTES = TILE_IDS * 128; // of a tile
 
-enum { BARRIER_CONSUMERS = 1, BARRIER_WITH_EVALUATORS = 2, BARRIER_WARPGROUP = 3 };
+constexpr int EVERYBODY_READS_SHARDS = 2; // of more, too many packets for all to read
+
+enum { BARRIER_CONSUMERS = 1, BARRIER_STEP_BEGINS, BARRIER_STEP_ENDS, BARRIER_WARPGROUP };
 
 template <int N> struct block_shape {
 	static constexpr int rows = N;
@@ -20,6 +22,7 @@ template <int N> struct block_shape {
 		N <= 16 ? 4 : 3; // that take tiles in turn; registers allow no more
 	static constexpr int consumers = warpgroups * WARPGROUP;
 	static constexpr int threads = consumers + 32 + EVALUATOR_WARPS * 32;
+	static constexpr int with_evaluators = consumers + EVALUATOR_WARPS * 32;
 	static constexpr int stage_chunks = N == 64 ? 2 : 4;
 	static constexpr int stage_bytes = stage_chunks * CHUNK_BYTES;
 	static constexpr int base_depth =
@@ -52,12 +55,6 @@ template <int N> struct block_batch {
 	uint64_t first_number; // of step 0's packets
 	draft_row row[N];
 };
-
-// Of a pass: the winners so far of its rows.
-DEVICE winner_key *step_keys(const draft_head &head, const block_plan &plan, int step)
-{
-	return head.step_keys + (uint64_t)step * head.step_keys_pitch + plan.first_row;
-}
 
 template <int N> struct block_state {
 	row_test test[N];

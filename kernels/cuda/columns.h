@@ -32,8 +32,13 @@ enum draft_status { DRAFT_STATUS_FINE = 0, DRAFT_STATUS_EXCHANGE_TIMED_OUT = 1 }
 #define DRAFT_FLAG_NAN  1   /* MARKOV_FLAG_NAN */
 #define DRAFT_STEPS_MAX 16u /* CUDA_STEPS_MAX */
 
+/* Of one of the `shards` GPUs that share a vocabulary. Its ids lie together; everywhere but in
+ * noise, keys and tokens they count from 0. */
 struct draft_head {
-	uint32_t vocab, target_vocab;
+	uint32_t vocab;    /* ids of this shard; 0: none */
+	uint32_t first_id; /* the id in the whole vocabulary of this shard's 0: a multiple of 64 */
+	uint32_t shards, shard;
+	uint32_t target_vocab;
 	uint32_t rank; /* columns of the tables on the device: a multiple of 64, zeros past R */
 	float multiplier, soft_cap, inverse_soft_cap;
 	const void *w1;                      /* [target_vocab, rank] BF16 */
@@ -42,9 +47,9 @@ struct draft_head {
 	uint32_t *tokens;                    /* pinned host memory: [rows, steps] */
 	uint8_t *flags;                      /* pinned host memory: [rows], zero at launch */
 	uint32_t *status;                    /* pinned host memory */
-	void *exchange;                      /* struct exchange of exchange.cuh; zeroed at open */
-	unsigned long long *step_keys;       /* step forms: [steps_max, rows_max] winners so far;
-						zero between blocks */
+	void *exchange;                      /* struct exchange of exchange.cuh, zeroed at open */
+	unsigned long long *step_keys;       /* step forms: [steps_max, shards, rows_max] winners
+						so far; this shard's are zero between blocks */
 	uint32_t step_keys_pitch;            /* rows_max */
 	uint64_t spin_bound_ns;              /* of waiting for another multiprocessor */
 };
@@ -63,7 +68,7 @@ struct block_pass {
 
 /* What the block kernel adds. */
 struct block_plan {
-	uint32_t first_row; /* of this pass */
+	uint32_t first_row; /* of this pass: a multiple of BLOCK_ROWS_MAX */
 	int stages;         /* of the ring in shared memory */
 	int resident;       /* tiles that stay in shared memory for the whole block, at most */
 	int pinned;         /* streamed tiles a multiprocessor keeps in L2 */

@@ -32,8 +32,9 @@ const struct backend cuda_backend = {
 
 int cuda_probe(const char *devices, struct error_text *error)
 {
-	struct cuda_device device;
-	return cuda_device_choose(devices, &device, error) ? -ENODEV : 0;
+	struct cuda_device chosen[MARKOV_DEVICES_MAX];
+	uint32_t count;
+	return cuda_devices_choose(devices, false, chosen, &count, error) ? -ENODEV : 0;
 }
 
 int cuda_open(const struct markov_options *options, const struct checkpoint *checkpoint,
@@ -63,7 +64,7 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	facts->bias_order = own->bias_order;
 	facts->tensor_parallel = own->tensor_parallel;
 	facts->device_count = own->device_count;
-	facts->devices[0] = own->devices[0];
+	memcpy(facts->devices, own->devices, sizeof(facts->devices));
 	facts->table_bytes = own->table_bytes;
 	memcpy(facts->choice, own->choice, sizeof(facts->choice));
 	*ret_state = head;

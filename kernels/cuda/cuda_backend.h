@@ -1,5 +1,7 @@
-/* The CUDA backend behind kernels/markov.h: one head on one NVIDIA GPU, the same bits as every
- * other backend (NUMERICS.md). Plain C; kernels/markov.c dispatches to it.
+/* The CUDA backend behind kernels/markov.h: one head on one NVIDIA GPU or on several that share its
+ * vocabulary, the same bits as every other backend (NUMERICS.md). Several exchange their winners by
+ * stores into each other's memory in the block form, through NCCL in the others. Plain C;
+ * kernels/markov.c dispatches to it.
  *
  * One thread at a time uses a head, from open to close. The functions have the contracts of their
  * markov_ namesakes; what is said here is what they add. */
@@ -25,6 +27,8 @@ struct cuda_options {
 	uint32_t multiprocessors; /* that the block form may take; 0: all */
 	int resident_tiles;       /* of w2, in a multiprocessor's shared memory; -1: by shape */
 	int pinned_tiles;         /* of the others of a multiprocessor, in L2; -1: by shape */
+	bool repeated_devices;    /* a GPU may be named several times: it is as many shards, each
+				     with its part of the multiprocessors */
 };
 
 /* Everything by itself. */
@@ -41,7 +45,7 @@ int cuda_head_open(const struct markov_options *options, const struct cuda_optio
 void cuda_head_close(struct cuda_head *head);
 const struct markov_facts *cuda_head_facts(const struct cuda_head *head);
 
-/* A batch with trace outputs runs in the step form, outside the graphs. */
+/* A batch with trace outputs runs in the plain form, outside the graphs, on one GPU only. */
 int cuda_head_launch(
 	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error);
 int cuda_head_wait(struct cuda_head *head, struct error_text *error);

@@ -42,36 +42,26 @@ bool cuda_device_uuid(int ordinal, char *ret, size_t size)
 	return true;
 }
 
-static int find_ordinal(const char *devices, int count, int *ret, struct error_text *error)
+static int find_ordinal(const char *name, int count, int *ret, struct error_text *error)
 {
-	if (!devices || !*devices) {
-		*ret = 0;
-		return 0;
-	}
-	if (strchr(devices, ','))
-		return error_text_set(error, ENOTSUP,
-			"devices: \"%s\" names several GPUs, the cuda backend runs on one: name "
-			"one",
-			devices);
 	char *end;
-	const long index = strtol(devices, &end, 10);
-	if (!*end) {
+	const long index = strtol(name, &end, 10);
+	if (*name && !*end) {
 		if (index < 0 || index >= count)
 			return error_text_set(error, ENODEV,
-				"devices: \"%s\" is not below the %d GPUs that are visible",
-				devices, count);
+				"devices: \"%s\" is not below the %d GPUs that are visible", name,
+				count);
 		*ret = (int)index;
 		return 0;
 	}
 	for (int i = 0; i < count; i++) {
 		char uuid[64];
-		if (cuda_device_uuid(i, uuid, sizeof(uuid)) && !strcmp(uuid, devices)) {
+		if (cuda_device_uuid(i, uuid, sizeof(uuid)) && !strcmp(uuid, name)) {
 			*ret = i;
 			return 0;
 		}
 	}
-	return error_text_set(
-		error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", devices);
+	return error_text_set(error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", name);
 }
 
 /* Says what to do about a driver that is missing or too old, which the runtime's own words don't.
@@ -107,28 +97,13 @@ int cuda_zeroed(void **ret, size_t bytes, struct error_text *error)
 	return r;
 }
 
-int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error)
+static int describe(int ordinal, struct cuda_device *ret, struct error_text *error)
 {
-	struct cuda_device device = {0};
+	struct cuda_device device = {.ordinal = ordinal};
 	struct cudaDeviceProp properties;
-	int count = 0, r;
-
-	r = check_driver(error);
-	if (r)
-		return r;
-	const cudaError_t counted = cudaGetDeviceCount(&count);
-	if (counted == cudaErrorNoDevice || (counted == cudaSuccess && !count))
-		return error_text_set(error, ENODEV, "no NVIDIA GPU is visible");
-	r = cuda_result(counted, "cudaGetDeviceCount", error);
-	if (r)
-		return r;
-	r = find_ordinal(devices, count, &device.ordinal, error);
-	if (r)
-		return r;
-	r = CUDA_CALL(error, cudaSetDevice(device.ordinal));
-	if (r)
-		return r;
-	r = CUDA_CALL(error, cudaGetDeviceProperties(&properties, device.ordinal));
+	int r = CUDA_CALL(error, cudaSetDevice(ordinal));
+	if (!r)
+		r = CUDA_CALL(error, cudaGetDeviceProperties(&properties, ordinal));
 	if (r)
 		return r;
 	if (properties.major * 10 + properties.minor != 90 && properties.major != 10)
@@ -148,4 +123,49 @@ int cuda_device_choose(const char *devices, struct cuda_device *ret, struct erro
 	device.facts.memory_bytes = properties.totalGlobalMem;
 	*ret = device;
 	return 0;
+}
+
+static int add_device(const char *name, int visible, bool repeats, struct cuda_device *devices,
+	uint32_t *count, struct error_text *error)
+{
+	int ordinal = 0;
+	if (*count == MARKOV_DEVICES_MAX)
+		return error_text_set(
+			error, EINVAL, "devices: more than %d GPUs are named", MARKOV_DEVICES_MAX);
+	int r = find_ordinal(name, visible, &ordinal, error);
+	for (uint32_t i = 0; !r && !repeats && i < *count; i++)
+		if (devices[i].ordinal == ordinal)
+			r = error_text_set(error, EINVAL,
+				"devices: \"%s\" is a GPU that was named before", name);
+	if (!r)
+		r = describe(ordinal, &devices[*count], error);
+	if (!r)
+		++*count;
+	return r;
+}
+
+int cuda_devices_choose(const char *devices, bool repeats, struct cuda_device *ret,
+	uint32_t *ret_count, struct error_text *error)
+{
+	int visible = 0;
+	int r = check_driver(error);
+	if (r)
+		return r;
+	const cudaError_t counted = cudaGetDeviceCount(&visible);
+	if (counted == cudaErrorNoDevice || (counted == cudaSuccess && !visible))
+		return error_text_set(error, ENODEV, "no NVIDIA GPU is visible");
+	r = cuda_result(counted, "cudaGetDeviceCount", error);
+	if (r)
+		return r;
+	char *names = strdup(devices && *devices ? devices : "0");
+	if (!names)
+		return error_text_set(error, ENOMEM, "out of memory");
+	uint32_t count = 0;
+	char *rest = names;
+	for (char *name; !r && (name = strsep(&rest, ",")) != NULL;)
+		r = add_device(name, visible, repeats, ret, &count, error);
+	free(names);
+	if (!r)
+		*ret_count = count;
+	return r;
 }

@@ -1,4 +1,4 @@
-/* The GPU that a head runs on, and how results of the CUDA runtime become -errno and one sentence.
+/* The GPUs that a head runs on, and how results of the CUDA runtime become -errno and one sentence.
  */
 #ifndef KERNELS_CUDA_DEVICE_H
 #define KERNELS_CUDA_DEVICE_H
@@ -32,8 +32,10 @@ int cuda_zeroed(void **ret, size_t bytes, struct error_text *error);
 /* The UUID of the GPU `ordinal`, as nvidia-smi -L prints it. False if it can't be told. */
 bool cuda_device_uuid(int ordinal, char *ret, size_t size);
 
-/* Picks the GPU that `devices` (an index or a UUID; NULL for 0) names, makes it this thread's, and
- * checks that there is code for it. */
-int cuda_device_choose(const char *devices, struct cuda_device *ret, struct error_text *error);
+/* The GPUs that `devices` names: indices and UUIDs with commas between; NULL for 0. Checks that
+ * there is code for each, and unless `repeats` that none is named twice. `ret` has room for
+ * MARKOV_DEVICES_MAX. */
+int cuda_devices_choose(const char *devices, bool repeats, struct cuda_device *ret,
+	uint32_t *ret_count, struct error_text *error);
 
 #endif

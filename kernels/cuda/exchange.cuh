@@ -3,11 +3,17 @@
 // loaded whole, and carries the number of its step, which never repeats: a packet that is not of
 // this step is not there yet. So no launch has to clear anything, and no counter is contended. Two
 // sets of packets take turns: a multiprocessor can publish step s + 2 only after it has seen every
-// packet of s + 1, and those were published after their senders had read all of step s.
+// packet of s + 1, and those were published after their senders had read all of step s. That counts
+// steps over all passes of a launch; the host starts no launch before the last is over everywhere.
+//
+// Where several GPUs share a vocabulary, every multiprocessor stores its packet into the exchange
+// of each, over NVLink or PCIe, and reads all of them in its own GPU's. What travels is the packet
+// alone: nothing else that one GPU writes is read by another.
 #pragma once
 
 #include "columns.h"
 #include "hopper.cuh"
+#include "kernels.h"
 
 constexpr int EXCHANGE_LANES = 5; // packets a lane of the reading warp looks at
 constexpr int EXCHANGE_CTAS_MAX = 32 * EXCHANGE_LANES;
@@ -40,17 +46,18 @@ DEVICE float hint_value(hint_word hint)
 }
 
 struct exchange {
-	packet partial[2][EXCHANGE_ROWS_MAX][EXCHANGE_CTAS_MAX];
-	packet winner[2][EXCHANGE_ROWS_MAX]; // by the row's reader, when one reads for all
 	hint_word hints[DRAFT_STEPS_MAX][EXCHANGE_ROWS_MAX];
+	packet winner[2][EXCHANGE_ROWS_MAX]; // by the row's reader, when one reads for all
+	exchange *peers[SHARDS_MAX];         // every shard's, this one too
 	uint32_t aborted;
+	packet partial[][2][EXCHANGE_ROWS_MAX][EXCHANGE_CTAS_MAX]; // from each shard
 };
 
 DEVICE packet load_packet(const packet *from)
 {
 	packet p;
 	asm volatile("{\n.reg .b128 whole;\n"
-		     "ld.relaxed.gpu.global.b128 whole, [%2];\n"
+		     "ld.relaxed.sys.global.b128 whole, [%2];\n"
 		     "mov.b128 {%0, %1}, whole;\n}"
 		     : "=l"(p.key), "=l"(p.number)
 		     : "l"(from)
@@ -62,7 +69,7 @@ DEVICE void store_packet(packet *to, uint64_t key, uint64_t number)
 {
 	asm volatile("{\n.reg .b128 whole;\n"
 		     "mov.b128 whole, {%1, %2};\n"
-		     "st.relaxed.gpu.global.b128 [%0], whole;\n}" ::"l"(to),
+		     "st.relaxed.sys.global.b128 [%0], whole;\n}" ::"l"(to),
 		     "l"(key), "l"(number)
 		     : "memory");
 }
@@ -94,9 +101,9 @@ struct patience {
 	}
 };
 
-// The winner among all multiprocessors' packets of one row; a whole warp calls it, and all lanes
-// get it.
-DEVICE winner_key gather_winner(const draft_head &head, const packet *partial, uint64_t number)
+// The best of a row that this lane finds among one shard's packets, when all of them are there; a
+// whole warp calls it.
+DEVICE winner_key gather_shard(const draft_head &head, const packet *partial, uint64_t number)
 {
 	const int lane = threadIdx.x % 32, ctas = gridDim.x;
 	packet p[EXCHANGE_LANES];
@@ -120,6 +127,20 @@ DEVICE winner_key gather_winner(const draft_head &head, const packet *partial, u
 #pragma unroll
 	for (int i = 0; i < EXCHANGE_LANES; i++)
 		best = p[i].key > best ? p[i].key : best;
+	return best;
+}
+
+// The winner of a row among all multiprocessors of all shards; a whole warp calls it, and all lanes
+// get it.
+DEVICE winner_key gather_winner(
+	const draft_head &head, const exchange &x, int turn, int row, uint64_t number)
+{
+	winner_key best = 0;
+	for (uint32_t i = 0; i < head.shards; i++) { // the own, which is there first, before others
+		const uint32_t shard = i == 0 ? head.shard : i <= head.shard ? i - 1 : i;
+		const winner_key key = gather_shard(head, x.partial[shard][turn][row], number);
+		best = key > best ? key : best;
+	}
 	const uint32_t high = __reduce_max_sync(~0u, (uint32_t)(best >> 32));
 	const uint32_t low =
 		__reduce_max_sync(~0u, (uint32_t)(best >> 32) == high ? (uint32_t)best : 0u);

@@ -1,20 +1,10 @@
 #include "graphs.h"
 
+#include "capture.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int capture_plain(struct graph *graph, const struct launcher *launcher, uint32_t bucket,
-	uint32_t steps, cudaStream_t stream, struct error_text *error)
-{
-	int r = CUDA_CALL(error, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-	if (r)
-		return r;
-	r = launcher_enqueue_plain(launcher, bucket, steps, stream, error);
-	/* Ends the capture in any case; its own failure only matters when nothing failed before. */
-	const int ended = CUDA_CALL(r ? NULL : error, cudaStreamEndCapture(stream, &graph->graph));
-	return r ? r : ended;
-}
 
 /* Launches of the block kernel a pass: one, or one a step and one behind the last. */
 static uint32_t launches_a_pass(enum markov_cuda_form form, uint32_t steps)
@@ -60,37 +50,67 @@ static int add_passes(struct graph *graph, const struct launcher *launcher,
 	return r;
 }
 
-static int build(struct graph_table *table, struct graph *graph, const struct launcher *launcher,
-	uint32_t bucket, uint32_t steps, cudaStream_t stream, struct error_text *error)
+/* Of one bucket and length, for every shard. */
+static int build(struct graph_table *table, struct graph *graphs, struct cuda_shard *shards,
+	struct collective *collective, uint32_t bucket, uint32_t steps, struct error_text *error)
 {
-	int r = table->form == MARKOV_CUDA_PLAIN
-			? capture_plain(graph, launcher, bucket, steps, stream, error)
-			: add_passes(graph, launcher, table->form, bucket, steps, error);
-	if (!r)
-		r = CUDA_CALL(error, cudaGraphInstantiate(&graph->ready, graph->graph, 0));
-	if (!r)
-		r = CUDA_CALL(error, cudaGraphUpload(graph->ready, stream));
+	int r = 0;
+	if (collective || table->form == MARKOV_CUDA_PLAIN)
+		r = capture_graphs(graphs, shards, table->shard_count, collective, table->form,
+			bucket, steps, error);
+	for (uint32_t i = 0; !r && i < table->shard_count; i++) {
+		r = cuda_shard_enter(&shards[i], error);
+		if (!r && !graphs[i].graph)
+			r = add_passes(
+				&graphs[i], &shards[i].launcher, table->form, bucket, steps, error);
+		if (!r)
+			r = CUDA_CALL(
+				error, cudaGraphInstantiate(&graphs[i].ready, graphs[i].graph, 0));
+		if (!r)
+			r = CUDA_CALL(error, cudaGraphUpload(graphs[i].ready, shards[i].stream));
+	}
 	return r;
 }
 
-static int build_all(struct graph_table *table, const struct launcher *launcher,
-	cudaStream_t stream, uint64_t bytes_max,
+/* When all shards are idle: how much of its GPU's memory each sees free. */
+static int look_at_memory(const struct graph_table *table, struct cuda_shard *shards, size_t *ret,
+	struct error_text *error)
+{
+	size_t total;
+	int r = 0;
+	for (uint32_t i = 0; !r && i < table->shard_count; i++) {
+		r = cuda_shard_enter(&shards[i], error);
+		if (!r)
+			r = CUDA_CALL(error, cudaStreamSynchronize(shards[i].stream));
+		if (!r)
+			r = CUDA_CALL(error, cudaMemGetInfo(&ret[i], &total));
+	}
+	return r;
+}
+
+static struct graph *graphs_at(const struct graph_table *table, unsigned length, unsigned bucket)
+{
+	return &table->graphs[(length * table->bucket_count + bucket) * table->shard_count];
+}
+
+static int build_all(struct graph_table *table, struct cuda_shard *shards,
+	struct collective *collective, uint64_t bytes_max,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error)
 {
-	size_t before = 0, now = 0, total;
-	int r = CUDA_CALL(error, cudaMemGetInfo(&before, &total));
+	size_t before[SHARDS_MAX], now[SHARDS_MAX];
+	int r = look_at_memory(table, shards, before, error);
 	for (unsigned length = 0; !r && length < table->length_count; length++) {
 		for (unsigned b = 0; !r && b < table->bucket_count; b++)
-			r = build(table, &table->graphs[length * table->bucket_count + b], launcher,
-				table->buckets[b], length + 1, stream, error);
+			r = build(table, graphs_at(table, length, b), shards, collective,
+				table->buckets[b], length + 1, error);
 		if (!r)
-			r = CUDA_CALL(error, cudaStreamSynchronize(stream));
-		if (!r)
-			r = CUDA_CALL(error, cudaMemGetInfo(&now, &total));
+			r = look_at_memory(table, shards, now, error);
 		/* Other processes allocate too, so this is a bound on what went away, not on what
 		 * is ours. */
-		table->bytes = before > now ? before - now : 0;
+		for (uint32_t i = 0; !r && i < table->shard_count; i++)
+			if (before[i] > now[i] && before[i] - now[i] > table->bytes)
+				table->bytes = before[i] - now[i];
 		if (!r && table->bytes > bytes_max)
 			r = error_text_set(error, ENOMEM,
 				"the graphs took %llu bytes of device memory, over the limit of "
@@ -104,12 +124,14 @@ static int build_all(struct graph_table *table, const struct launcher *launcher,
 	return r;
 }
 
-int graph_table_build(struct graph_table *table, const struct launcher *launcher,
-	enum markov_cuda_form form, cudaStream_t stream, uint64_t bytes_max,
+int graph_table_build(struct graph_table *table, struct cuda_shard *shards, uint32_t shard_count,
+	struct collective *collective, enum markov_cuda_form form, uint64_t bytes_max,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error)
 {
+	const struct launcher *launcher = &shards->launcher;
 	table->form = form;
+	table->shard_count = shard_count;
 	table->length_count = form == MARKOV_CUDA_BLOCK ? 1 : launcher->max_steps;
 	for (uint32_t rows = 1;; rows *= 2) {
 		table->buckets[table->bucket_count++] =
@@ -117,11 +139,11 @@ int graph_table_build(struct graph_table *table, const struct launcher *launcher
 		if (rows >= launcher->max_rows)
 			break;
 	}
-	table->graphs =
-		calloc((size_t)table->length_count * table->bucket_count, sizeof(*table->graphs));
+	table->graphs = calloc((size_t)table->length_count * table->bucket_count * shard_count,
+		sizeof(*table->graphs));
 	if (!table->graphs)
 		return error_text_set(error, ENOMEM, "out of memory");
-	const int r = build_all(table, launcher, stream, bytes_max, progress, user, error);
+	const int r = build_all(table, shards, collective, bytes_max, progress, user, error);
 	if (r)
 		graph_table_done(table);
 	return r;
@@ -129,8 +151,8 @@ int graph_table_build(struct graph_table *table, const struct launcher *launcher
 
 void graph_table_done(struct graph_table *table)
 {
-	for (size_t i = 0; table->graphs && i < (size_t)table->length_count * table->bucket_count;
-		i++) {
+	const size_t count = (size_t)table->length_count * table->bucket_count * table->shard_count;
+	for (size_t i = 0; table->graphs && i < count; i++) {
 		if (table->graphs[i].ready)
 			cudaGraphExecDestroy(table->graphs[i].ready);
 		if (table->graphs[i].graph)
@@ -178,15 +200,24 @@ static int set_pass(const struct graph_table *table, struct graph *graph,
 	return r;
 }
 
-int graph_table_launch(struct graph_table *table, const struct launcher *launcher,
-	uint64_t sequence, cudaStream_t stream, struct error_text *error)
+int graph_table_launch(struct graph_table *table, const struct cuda_shard *shards,
+	uint64_t sequence, struct error_text *error)
 {
-	const unsigned b = graph_table_bucket(table, launcher->columns->rows);
-	const unsigned length = table->form == MARKOV_CUDA_BLOCK ? 0 : launcher->columns->steps - 1;
-	struct graph *graph = &table->graphs[length * table->bucket_count + b];
-	const uint32_t passes = graph->launches ? launcher_passes(table->buckets[b]) : 0;
+	const struct draft_columns *columns = shards->launcher.columns;
+	const unsigned b = graph_table_bucket(table, columns->rows);
+	struct graph *graphs =
+		graphs_at(table, table->form == MARKOV_CUDA_BLOCK ? 0 : columns->steps - 1, b);
+	const uint32_t passes = graphs->launches ? launcher_passes(table->buckets[b]) : 0;
 	int r = 0;
-	for (uint32_t pass = 0; !r && pass < passes; pass++)
-		r = set_pass(table, graph, launcher, table->buckets[b], pass, sequence, error);
-	return r ? r : CUDA_CALL(error, cudaGraphLaunch(graph->ready, stream));
+	for (uint32_t i = 0; !r && i < table->shard_count; i++)
+		for (uint32_t pass = 0; !r && pass < passes; pass++)
+			r = set_pass(table, &graphs[i], &shards[i].launcher, table->buckets[b],
+				pass, sequence, error);
+	for (uint32_t i = 0; !r && i < table->shard_count; i++) {
+		if (table->shard_count > 1)
+			r = cuda_shard_enter(&shards[i], error);
+		if (!r)
+			r = CUDA_CALL(error, cudaGraphLaunch(graphs[i].ready, shards[i].stream));
+	}
+	return r;
 }

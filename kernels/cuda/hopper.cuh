@@ -49,10 +49,18 @@ DEVICE void barrier_wait(uint32_t barrier, uint32_t parity)
 		     : "memory");
 }
 
-// A barrier of `threads` threads by number; 0 is __syncthreads().
+// A barrier of `threads` threads by number; 0 is __syncthreads(). Whole warps come to it.
 DEVICE void named_barrier(int number, int threads)
 {
+	__syncwarp();
 	asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Counts the warp there without waiting; those who wait count too.
+DEVICE void named_barrier_arrive(int number, int threads)
+{
+	__syncwarp();
+	asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // The same value in all lanes of the warp, which the compiler would not know otherwise.

@@ -16,6 +16,7 @@ extern "C" {
 #define BLOCK_CTAS_MAX     160 /* multiprocessors that the exchange has packets for */
 #define TILE_ROWS          64  /* rows of w2, ids of the vocabulary */
 #define TABLE_CHUNK        64  /* columns; the tables are padded to a multiple */
+#define SHARDS_MAX         32  /* GPUs that share a vocabulary */
 
 /* One block of threads a multiprocessor, in the block form launched cooperatively; parameters
  * (CUtensorMap of w2 with boxes of 64 columns x 64 rows x stage_chunks, struct draft_head, struct
@@ -32,7 +33,11 @@ struct block_kernel {
 void block_kernel_for(uint32_t rows, struct block_kernel *ret);
 size_t block_kernel_shared_bytes(
 	const struct block_kernel *kernel, uint32_t rank, int stages, int resident);
-size_t block_kernel_exchange_bytes(void);
+/* Of struct exchange: all of it; the hints, with which it begins, to be cleared when the lower half
+ * of the packets' numbers wraps; and where the addresses of all shards' exchanges are. */
+size_t block_kernel_exchange_bytes(uint32_t shards);
+size_t block_kernel_hint_bytes(void);
+size_t block_kernel_peers_offset(void);
 
 /* The plain form: one launch a step and one after the last. Parameters (struct draft_head,
  * first_row, step). */

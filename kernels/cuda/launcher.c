@@ -55,14 +55,6 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 	const struct cuda_tables *tables, const struct cuda_options *options,
 	const char **ret_why_not, struct error_text *error)
 {
-	unsigned ctas = (unsigned)device->multiprocessors;
-	if (options->multiprocessors && options->multiprocessors < ctas)
-		ctas = options->multiprocessors;
-	const unsigned tiles = (launcher->head.vocab + TILE_ROWS - 1) / TILE_ROWS;
-	if (ctas > tiles)
-		ctas = tiles;
-	if (ctas > BLOCK_CTAS_MAX)
-		ctas = BLOCK_CTAS_MAX;
 	if (device->major != 9) {
 		*ret_why_not = "the block kernel is made of instructions of compute capability 9.0";
 		return 0;
@@ -76,7 +68,7 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 		struct block_launch *launch =
 			by_step ? &launcher->step[i - BLOCK_SHAPES] : &launcher->block[i];
 		block_kernel_for(8u << i % BLOCK_SHAPES, &launch->kernel);
-		launch->grid = ctas;
+		launch->grid = launcher->ctas;
 		if (!plan_block(launch, device, tables->rank, by_step, options)) {
 			*ret_why_not = "the rank leaves no shared memory for its ring";
 			return 0;
@@ -127,6 +119,8 @@ static int prepare_plain(
 		const unsigned most = (unsigned)(blocks * device->multiprocessors);
 		const unsigned tiles = (launcher->head.vocab + TILE_ROWS - 1) / TILE_ROWS;
 		launch->grid = tiles < most ? tiles : most;
+		if (!launch->grid)
+			launch->grid = 1;
 	}
 	return 0;
 }
@@ -166,8 +160,9 @@ void launcher_block_node(const struct launcher *launcher, bool by_step, uint32_t
 	};
 }
 
-static int enqueue_dependent(const void *function, unsigned grid, unsigned threads,
-	size_t shared_bytes, void **parameters, cudaStream_t stream, struct error_text *error)
+/* Launches of one shard may overlap; between those of several, keys travel. */
+static int enqueue(const void *function, unsigned grid, unsigned threads, size_t shared_bytes,
+	void **parameters, bool overlaps, cudaStream_t stream, struct error_text *error)
 {
 	cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
 	attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -177,29 +172,45 @@ static int enqueue_dependent(const void *function, unsigned grid, unsigned threa
 		.dynamicSmemBytes = shared_bytes,
 		.stream = stream,
 		.attrs = &attribute,
-		.numAttrs = 1,
+		.numAttrs = overlaps,
 	};
 	return CUDA_CALL(error, cudaLaunchKernelExC(&config, function, parameters));
 }
 
-int launcher_enqueue_plain(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+int launcher_enqueue_columns(const struct launcher *launcher, uint32_t bucket, cudaStream_t stream,
+	struct error_text *error)
+{
+	const size_t bytes = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
+	return CUDA_CALL(error, cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns,
+					bytes, cudaMemcpyHostToDevice, stream));
+}
+
+int launcher_enqueue_plain_step(const struct launcher *launcher, uint32_t bucket, uint32_t step,
 	cudaStream_t stream, struct error_text *error)
 {
 	const struct plain_launch *launch = &launcher->plain[bucket > 8];
-	const size_t columns = sizeof(struct draft_columns) + bucket * sizeof(struct draft_row);
-	int r = CUDA_CALL(error, cudaMemcpyAsync((void *)launcher->head.columns, launcher->columns,
-					 columns, cudaMemcpyHostToDevice, stream));
-	for (uint32_t step = 0; !r && step < steps; step++) {
-		for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
-			void *parameters[] = {(void *)&launcher->head, &first, &step};
-			r = enqueue_dependent(launch->kernel.function, launch->grid,
-				launch->kernel.threads, launch->shared_bytes, parameters, stream,
-				error);
-		}
+	int r = 0;
+	for (uint32_t first = 0; !r && first < bucket; first += launch->kernel.rows) {
+		void *parameters[] = {(void *)&launcher->head, &first, &step};
+		r = enqueue(launch->kernel.function, launch->grid, launch->kernel.threads,
+			launch->shared_bytes, parameters, launcher->head.shards == 1, stream,
+			error);
 	}
-	if (r)
-		return r;
+	return r;
+}
+
+int launcher_enqueue_plain_end(
+	const struct launcher *launcher, cudaStream_t stream, struct error_text *error)
+{
 	void *parameters[] = {(void *)&launcher->head};
-	return enqueue_dependent(
-		plain_finish_kernel(), 1, PLAIN_FINISH_THREADS, 0, parameters, stream, error);
+	return enqueue(plain_finish_kernel(), 1, PLAIN_FINISH_THREADS, 0, parameters,
+		launcher->head.shards == 1, stream, error);
+}
+
+int launcher_enqueue_node(
+	const struct block_node *node, cudaStream_t stream, struct error_text *error)
+{
+	const struct cudaKernelNodeParams *n = &node->node;
+	return enqueue(n->func, n->gridDim.x, n->blockDim.x, n->sharedMemBytes, n->kernelParams,
+		false, stream, error);
 }

@@ -32,13 +32,14 @@ struct launcher {
 	struct draft_head head;
 	struct draft_columns *columns; /* pinned; what head.columns is copied from */
 	uint32_t max_rows, max_steps;
-	bool has_block;                          /* the block kernel runs here */
+	unsigned ctas;  /* of the block kernel: the same on all shards, with ids or without */
+	bool has_block; /* the block kernel runs here */
 	struct block_launch block[BLOCK_SHAPES]; /* block form */
 	struct block_launch step[BLOCK_SHAPES];  /* step form */
 	struct plain_launch plain[2];            /* passes of 8 and of 64 rows */
 };
 
-/* Makes `launcher`, whose head, columns and limits are set, ready. Without room for the block
+/* Makes `launcher`, whose head, columns, limits and ctas are set, ready. Without room for the block
  * kernel it is left out and `ret_why_not` says so (else NULL). */
 int launcher_prepare(struct launcher *launcher, const struct cuda_device *device,
 	const struct cuda_tables *tables, const struct cuda_options *options,
@@ -58,8 +59,17 @@ struct block_node {
 void launcher_block_node(const struct launcher *launcher, bool by_step, uint32_t bucket,
 	uint32_t pass, struct block_pass *rows, struct block_node *ret);
 
-/* The plain form: the copy of the columns, then the kernels. */
-int launcher_enqueue_plain(const struct launcher *launcher, uint32_t bucket, uint32_t steps,
+/* The plain form: the columns are copied, then each step, then the end. Between a step and what
+ * comes after it several shards gather their keys. */
+int launcher_enqueue_columns(const struct launcher *launcher, uint32_t bucket, cudaStream_t stream,
+	struct error_text *error);
+int launcher_enqueue_plain_step(const struct launcher *launcher, uint32_t bucket, uint32_t step,
 	cudaStream_t stream, struct error_text *error);
+int launcher_enqueue_plain_end(
+	const struct launcher *launcher, cudaStream_t stream, struct error_text *error);
+
+/* A launch of the step form. */
+int launcher_enqueue_node(
+	const struct block_node *node, cudaStream_t stream, struct error_text *error);
 
 #endif

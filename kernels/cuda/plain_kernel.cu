@@ -43,9 +43,7 @@ DEVICE void load_plain_rows(
 			state.row[r] = ((const draft_row *)(head.columns + 1))[first_row + r];
 			state.token[r] = state.row[r].anchor;
 			if (step > 0) {
-				const winner_key key =
-					__ldcg(&head.step_keys[(step - 1) * head.step_keys_pitch +
-							       first_row + r]);
+				const winner_key key = step_winner(head, step - 1, first_row + r);
 				state.token[r] = key_id(key);
 				if (blockIdx.x == 0)
 					report_winner(head, steps, first_row + r, step - 1, key);
@@ -135,8 +133,10 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
 						((uint16_t *)(place.logits +
 							      step * place.logits_stride))[id] =
 							logit;
-					const float value = noised_value(bf16_float(logit),
-						place.temperature, state.hash[row], id_hash(id));
+					const uint32_t whole_id = head.first_id + id;
+					const float value =
+						noised_value(bf16_float(logit), place.temperature,
+							state.hash[row], id_hash(whole_id));
 					const uint64_t trace =
 						((uint64_t)(first_row + row) * steps + step) *
 							head.vocab +
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
 					if (head.columns->trace_values)
 						((float *)head.columns->trace_values)[trace] =
 							value;
-					const winner_key key = make_key(order_of(value), id);
+					const winner_key key = make_key(order_of(value), whole_id);
 					best = key > best ? key : best;
 				}
 #pragma unroll
@@ -162,8 +162,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
 	}
 	__syncthreads();
 	for (int r = threadIdx.x; r < rows; r += PLAIN_THREADS)
-		atomicMax(&head.step_keys[step * head.step_keys_pitch + first_row + r],
-			state.best[r]);
+		atomicMax(step_keys(head, step, head.shard) + first_row + r, state.best[r]);
 }
 
 __global__ void __launch_bounds__(PLAIN_FINISH_THREADS)
@@ -172,11 +171,9 @@ __global__ void __launch_bounds__(PLAIN_FINISH_THREADS)
 	wait_for_predecessor();
 	const uint32_t steps = head.columns->steps;
 	for (uint32_t row = threadIdx.x; row < head.columns->rows; row += PLAIN_FINISH_THREADS) {
-		const winner_key key =
-			__ldcg(&head.step_keys[(steps - 1) * head.step_keys_pitch + row]);
-		report_winner(head, steps, row, steps - 1, key);
+		report_winner(head, steps, row, steps - 1, step_winner(head, steps - 1, row));
 		for (uint32_t step = 0; step < steps; step++)
-			head.step_keys[step * head.step_keys_pitch + row] = 0;
+			step_keys(head, step, head.shard)[row] = 0;
 	}
 }
 

@@ -78,14 +78,13 @@ static int load_table(struct bounce *b, const uint16_t *from, uint32_t rows, uin
 	return r;
 }
 
-int cuda_tables_load(const struct checkpoint *checkpoint,
+int cuda_tables_load(const struct checkpoint *checkpoint, uint32_t first, uint32_t rows,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct cuda_tables *ret, struct error_text *error)
 {
 	struct cuda_tables tables = {0};
 	struct bounce bounce = {0};
-	struct loading loading = {
-		progress, user, 0, (uint64_t)checkpoint->vocab + checkpoint->target_vocab};
+	struct loading loading = {progress, user, 0, (uint64_t)rows + checkpoint->target_vocab};
 	int r;
 
 	if (checkpoint->rank > BOUNCE_BYTES / 4)
@@ -93,7 +92,7 @@ int cuda_tables_load(const struct checkpoint *checkpoint,
 			checkpoint->rank, BOUNCE_BYTES / 4);
 	tables.rank = (checkpoint->rank + TABLE_CHUNK - 1) / TABLE_CHUNK * TABLE_CHUNK;
 	const size_t w1_bytes = (size_t)checkpoint->target_vocab * tables.rank * 2;
-	const size_t w2_bytes = (size_t)checkpoint->vocab * tables.rank * 2;
+	const size_t w2_bytes = (size_t)(rows ? rows : 1) * tables.rank * 2; /* never no memory */
 	tables.bytes = w1_bytes + w2_bytes;
 
 	r = CUDA_CALL(error, cudaMalloc(&tables.w1, w1_bytes));
@@ -106,8 +105,8 @@ int cuda_tables_load(const struct checkpoint *checkpoint,
 	if (!r)
 		r = bounce_init(&bounce, error);
 	if (!r)
-		r = load_table(&bounce, checkpoint->w2, checkpoint->vocab, checkpoint->rank,
-			tables.rank, tables.w2, &loading, error);
+		r = load_table(&bounce, checkpoint->w2 + (size_t)first * checkpoint->rank, rows,
+			checkpoint->rank, tables.rank, tables.w2, &loading, error);
 	if (!r)
 		r = load_table(&bounce, checkpoint->w1, checkpoint->target_vocab, checkpoint->rank,
 			tables.rank, tables.w1, &loading, error);
@@ -128,7 +127,7 @@ void cuda_tables_free(struct cuda_tables *tables)
 	*tables = (struct cuda_tables){0};
 }
 
-int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t stage_chunks,
+int cuda_tables_map(const struct cuda_tables *tables, uint32_t rows, uint32_t stage_chunks,
 	CUtensorMap *ret, struct error_text *error)
 {
 	/* By name at run time, so that the program starts where there is no driver. */
@@ -143,7 +142,7 @@ int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t s
 		return r;
 	if (!encode)
 		return error_text_set(error, ENODEV, "the driver is older than CUDA 12.0");
-	const cuuint64_t sizes[3] = {TABLE_CHUNK, vocab, tables->rank / TABLE_CHUNK};
+	const cuuint64_t sizes[3] = {TABLE_CHUNK, rows ? rows : 1, tables->rank / TABLE_CHUNK};
 	const cuuint64_t strides[2] = {(cuuint64_t)tables->rank * 2, TABLE_CHUNK * 2};
 	const cuuint32_t box[3] = {TABLE_CHUNK, TILE_ROWS, stage_chunks};
 	const cuuint32_t every[3] = {1, 1, 1};
@@ -152,7 +151,7 @@ int cuda_tables_map(const struct cuda_tables *tables, uint32_t vocab, uint32_t s
 		CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (result != CUDA_SUCCESS)
 		return error_text_set(error, EIO,
-			"cuTensorMapEncodeTiled: error %d for w2 [%u, %u]", (int)result, vocab,
+			"cuTensorMapEncodeTiled: error %d for w2 [%u, %u]", (int)result, rows,
 			tables->rank);
 	return 0;
 }

@@ -17,10 +17,11 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* The first GPU's memory. */
 static void *on_device(size_t bytes)
 {
 	void *at;
-	if (cudaMalloc(&at, bytes) != cudaSuccess)
+	if (cudaSetDevice(0) != cudaSuccess || cudaMalloc(&at, bytes) != cudaSuccess)
 		die("no device memory for %zu bytes", bytes);
 	return at;
 }
@@ -146,6 +147,8 @@ static void host_line(const struct checkpoint *checkpoint, struct cuda_options o
 
 int bench(const char *only, bool sweep)
 {
+	if (device_count() > 1)
+		printf("on %u GPUs; base and draft logits lie on the first\n", device_count());
 	printf("us a block of %d steps, rows                     1       4       8      16      32 "
 	       "     64\n",
 		STEPS);

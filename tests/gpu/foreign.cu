@@ -58,3 +58,17 @@ extern "C" int foreign_load(unsigned milliseconds)
 	}
 	return 0;
 }
+
+extern "C" int foreign_hold(unsigned milliseconds)
+{
+	int device, khz, multiprocessors;
+	if (cudaGetDevice(&device) || cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) ||
+		cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device))
+		return 1;
+	cudaStream_t stream;
+	if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))
+		return 1;
+	spin<<<2 * multiprocessors, 1024, 0, stream>>>((long long)khz * milliseconds);
+	cudaStreamDestroy(stream);
+	return cudaGetLastError() != cudaSuccess;
+}

@@ -16,6 +16,10 @@ float foreign_read(const void *memory, size_t bytes, int times);
 /* Keeps every multiprocessor busy for that long, kernel after kernel. 0, or not when CUDA fails. */
 int foreign_load(unsigned milliseconds);
 
+/* Takes every thread of this thread's GPU for about that long, and returns at once. 0, or not when
+ * CUDA fails. */
+int foreign_hold(unsigned milliseconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,7 +2,10 @@
 
 #include "layout.h"
 
+#include "kernels/cuda/device.h"
 #include "kernels/reference.h"
+
+#include <cuda_runtime_api.h>
 
 #include <errno.h>
 #include <math.h>
@@ -358,16 +361,81 @@ bool check_against_reference(const struct test_case *c, uint32_t first, uint32_t
 	return !wrong;
 }
 
+static struct {
+	const char *list;
+	int ordinals[MARKOV_DEVICES_MAX];
+	unsigned count, next;
+	bool repeat;
+} devices = {.count = 1};
+
+void use_devices(const char *list)
+{
+	struct cuda_device chosen[MARKOV_DEVICES_MAX];
+	struct error_text error;
+	uint32_t count = 0;
+	if (cuda_devices_choose(list, true, chosen, &count, &error))
+		die("%s", error.text);
+	devices.list = list;
+	devices.count = count;
+	devices.repeat = false;
+	for (unsigned i = 0; i < count; i++) {
+		devices.ordinals[i] = chosen[i].ordinal;
+		for (unsigned j = 0; j < i; j++)
+			devices.repeat |= chosen[j].ordinal == chosen[i].ordinal;
+	}
+	printf("on the GPUs %s\n", list);
+}
+
+const char *devices_in_use(void)
+{
+	return devices.list;
+}
+
+bool devices_repeat(void)
+{
+	return devices.repeat;
+}
+
+unsigned device_count(void)
+{
+	return devices.count;
+}
+
+void next_device(void)
+{
+	if (cudaSetDevice(devices.ordinals[devices.next++ % devices.count]) != cudaSuccess)
+		die("no such GPU");
+}
+
+static struct cuda_head *open_on(const char *list, const struct checkpoint *checkpoint,
+	const struct cuda_options *options, uint32_t max_rows, uint32_t max_steps)
+{
+	const struct markov_options o = {.backend = MARKOV_CUDA,
+		.devices = list,
+		.max_rows = max_rows,
+		.max_steps = max_steps};
+	struct cuda_options tuning = *options;
+	struct cuda_head *head;
+	struct error_text error;
+	tuning.repeated_devices = true;
+	if (cuda_head_open(&o, &tuning, checkpoint, NULL, NULL, &head, &error))
+		die("%s", error.text);
+	return head;
+}
+
 struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
 	uint32_t max_rows, uint32_t max_steps)
 {
-	const struct markov_options o = {
-		.backend = MARKOV_CUDA, .max_rows = max_rows, .max_steps = max_steps};
-	struct cuda_head *head;
-	struct error_text error;
-	if (cuda_head_open(&o, options, checkpoint, NULL, NULL, &head, &error))
-		die("%s", error.text);
-	return head;
+	return open_on(devices.list, checkpoint, options, max_rows, max_steps);
+}
+
+struct cuda_head *open_plain_head(
+	const struct checkpoint *checkpoint, uint32_t max_rows, uint32_t max_steps)
+{
+	struct cuda_options options;
+	cuda_options_init(&options);
+	options.form = MARKOV_CUDA_PLAIN;
+	return open_on(NULL, checkpoint, &options, max_rows, max_steps);
 }
 
 struct pool {

@@ -70,8 +70,20 @@ struct markov_memory *gpu_memory(void);
 void pin(void *address, size_t bytes);
 void unpin(void *address);
 
+/* The GPUs of the heads that follow; NULL: the first. One that is named several times is as many
+ * shards, in the block form alone. */
+void use_devices(const char *devices);
+const char *devices_in_use(void);
+bool devices_repeat(void);
+unsigned device_count(void);
+/* Makes the next of them this thread's: what is allocated then lies there. */
+void next_device(void);
+
 struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cuda_options *options,
 	uint32_t max_rows, uint32_t max_steps);
+/* On the first GPU alone, in the plain form: what others are held against. */
+struct cuda_head *open_plain_head(
+	const struct checkpoint *checkpoint, uint32_t max_rows, uint32_t max_steps);
 
 /* Zeroed, or the end. */
 void *room(size_t count, size_t size);
@@ -89,6 +101,8 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 int golden_tests(const char *folder);
 int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
+/* Of heads on several GPUs: start and stop, one that hangs, what the exchange takes. */
+int group_tests(void);
 int memory_tests(void);
 /* Through draftd and draftctl in the folder `programs`: the golden cases in `folder`, bad input. */
 int region_tests(const char *programs, const char *folder);

@@ -10,13 +10,12 @@ struct markov_memory *gpu_memory(void)
 	static struct markov_memory *memory;
 	struct error_text error;
 	struct markov_facts facts = {.backend = "cuda"};
-	struct cuda_device device;
+	struct cuda_device chosen[MARKOV_DEVICES_MAX];
 	if (memory)
 		return memory;
-	if (cuda_device_choose(NULL, &device, &error))
+	if (cuda_devices_choose(NULL, false, chosen, &facts.device_count, &error))
 		die("%s", error.text);
-	facts.device_count = 1;
-	facts.devices[0] = device.facts;
+	facts.devices[0] = chosen[0].facts;
 	if (markov_memory_open(&facts, &memory, &error))
 		die("%s", error.text);
 	return memory;
@@ -41,6 +40,8 @@ static void elements_new(struct elements *e, enum memory_kind memory, size_t cou
 		e->host[i] = POISON;
 	if (memory == MEMORY_PINNED)
 		pin(e->host, e->bytes);
+	if (memory == MEMORY_DEVICE)
+		next_device();
 	if (memory == MEMORY_DEVICE && cudaMalloc(&e->device, e->bytes) != cudaSuccess)
 		die("no device memory for %zu bytes", e->bytes);
 }

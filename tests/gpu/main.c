@@ -1,7 +1,9 @@
 /* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
  * `large`, `large=SHAPE`, `odd`, `memory`, `regions PROGRAMS FOLDER` (PROGRAMS has draftd and
  * draftctl, FOLDER the golden cases), `cycles PROGRAMS`, `cycles=COUNT PROGRAMS`, `bench`,
- * `bench=SHAPE`, `sweep` (bench with the tuning options), `figures=SHAPE` (for bench_gpu.py). */
+ * `bench=SHAPE`, `sweep` (bench with the tuning options), `figures=SHAPE` (for bench_gpu.py).
+ * `devices=0,1` runs what follows on these GPUs together, `devices=0,0,0,0` as so many shards of
+ * one; `group` is what only several GPUs have. */
 #include "harness.h"
 
 #include <errno.h>
@@ -36,6 +38,10 @@ static void run(char **words)
 		large_tests(NULL);
 	else if (!strncmp(test, "large=", 6))
 		large_tests(test + 6);
+	else if (!strncmp(test, "devices=", 8))
+		use_devices(test + 8);
+	else if (!strcmp(test, "group"))
+		group_tests();
 	else if (!strcmp(test, "odd"))
 		odd_tests();
 	else if (!strcmp(test, "memory"))

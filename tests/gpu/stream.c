@@ -80,8 +80,12 @@ float stream_us(const struct checkpoint *checkpoint, int steps)
 	struct streaming s = {0};
 	struct error_text error;
 	float best = 1e30f;
-	must(cuda_device_choose(NULL, &s.device, &error), &error);
-	must(cuda_tables_load(checkpoint, NULL, NULL, &s.tables, &error), &error);
+	struct cuda_device chosen[MARKOV_DEVICES_MAX];
+	uint32_t count;
+	must(cuda_devices_choose(NULL, false, chosen, &count, &error), &error);
+	s.device = chosen[0];
+	must(cuda_tables_load(checkpoint, 0, checkpoint->vocab, NULL, NULL, &s.tables, &error),
+		&error);
 	must(cuda_tables_map(&s.tables, checkpoint->vocab, STREAM_CHUNKS, &s.w2, &error), &error);
 	must(CUDA_CALL(&error, cudaStreamCreate(&s.stream)), &error);
 	must(CUDA_CALL(&error, cudaEventCreate(&s.begun)), &error);
