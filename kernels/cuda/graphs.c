@@ -209,10 +209,13 @@ int graph_table_launch(struct graph_table *table, const struct cuda_shard *shard
 		graphs_at(table, table->form == MARKOV_CUDA_BLOCK ? 0 : columns->steps - 1, b);
 	const uint32_t passes = graphs->launches ? launcher_passes(table->buckets[b]) : 0;
 	int r = 0;
-	for (uint32_t i = 0; !r && i < table->shard_count; i++)
+	for (uint32_t i = 0; !r && i < table->shard_count; i++) {
+		if (table->shard_count > 1)
+			r = cuda_shard_enter(&shards[i], error);
 		for (uint32_t pass = 0; !r && pass < passes; pass++)
 			r = set_pass(table, &graphs[i], &shards[i].launcher, table->buckets[b],
 				pass, sequence, error);
+	}
 	for (uint32_t i = 0; !r && i < table->shard_count; i++) {
 		if (table->shard_count > 1)
 			r = cuda_shard_enter(&shards[i], error);

@@ -168,7 +168,7 @@ int bench(const char *only, bool sweep)
 		line(&checkpoint, &options, &w, shapes[s].name, "  part of w2 left in L2", false);
 		options.keep_l2 = false;
 		host_line(&checkpoint, options, &w, shapes[s].name);
-		for (int resident = 0; sweep && resident <= 2; resident++) {
+		for (int resident = 0; sweep && resident <= 4; resident++) {
 			for (int i = 0; i < 3; i++) {
 				const double tile = 132.0 * 64 * shapes[s].rank * 2;
 				options.resident_tiles = resident;

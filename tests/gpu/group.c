@@ -9,7 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#define CYCLES      100
 #define CYCLE_SLACK ((size_t)64 << 20) /* of the driver's and NCCL's pools */
 #define HOLD_MS     3000
 #define BOUND_US    500000
@@ -43,7 +42,8 @@ static void request(struct test_case *c, const struct checkpoint *checkpoint, co
 	cuda_head_close(plain);
 }
 
-static void start_and_stop(const struct test_case *c, enum markov_cuda_form form, const char *label)
+static void start_and_stop(
+	const struct test_case *c, enum markov_cuda_form form, unsigned cycles, const char *label)
 {
 	const struct manner m = {.rows = 9, .steps = STEPS, .memory = MEMORY_DEVICE};
 	struct cuda_options options;
@@ -51,7 +51,7 @@ static void start_and_stop(const struct test_case *c, enum markov_cuda_form form
 	const double start = now_ms();
 	cuda_options_init(&options);
 	options.form = form;
-	for (int i = 0; i < CYCLES; i++) {
+	for (int i = 0; (unsigned)i < cycles; i++) {
 		struct cuda_head *head = open_head(c->checkpoint, &options, 16, STEPS);
 		run_case(head, c, &m, label);
 		cuda_head_close(head);
@@ -61,26 +61,27 @@ static void start_and_stop(const struct test_case *c, enum markov_cuda_form form
 	}
 	for (int d = 0; d < 2; d++)
 		after[d] = free_memory();
-	printf("%s: %d heads, one after the other, in %.1f s; free device memory %zu and %zu MiB, "
+	printf("%s: %u heads, one after the other, in %.1f s; free device memory %zu and %zu MiB, "
 	       "then "
 	       "%zu and %zu\n",
-		label, CYCLES, (now_ms() - start) / 1e3, before[0] >> 20, before[1] >> 20,
+		label, cycles, (now_ms() - start) / 1e3, before[0] >> 20, before[1] >> 20,
 		after[0] >> 20, after[1] >> 20);
 	test_result(before[0] <= after[0] + CYCLE_SLACK && before[1] <= after[1] + CYCLE_SLACK,
-		"%s: %d heads left device memory behind", label, CYCLES);
+		"%s: %u heads left device memory behind", label, cycles);
 }
 
 /* The last GPU is taken away for longer than a launch may take. */
 static void hang(struct test_case *c, enum markov_cuda_form form, const char *label)
 {
 	const struct manner m = {.rows = 9, .steps = STEPS, .memory = MEMORY_DEVICE};
+	const struct manner as_below = {.rows = c->rows, .steps = STEPS};
 	struct cuda_options options;
 	cuda_options_init(&options);
 	options.form = form;
 	options.wait_bound_us = BOUND_US;
 	struct cuda_head *head = open_head(c->checkpoint, &options, 32, STEPS);
-	run_case(head, c, &m, label);
-	/* Opening made the last one this thread's. */
+	run_case(head, c, &as_below, label); /* the memory that it needs is there then */
+	/* A launch leaves the last one this thread's. */
 	if (foreign_hold(HOLD_MS))
 		die("a GPU can't be held");
 	const double start = now_ms();
@@ -156,7 +157,7 @@ static void exchange_cost(void)
 			together[f][1] / STEPS, (together[f][1] - alone[f][1]) / STEPS);
 }
 
-int group_tests(void)
+int group_tests(unsigned cycles)
 {
 	const struct shape shape = {"group", 9000, 256};
 	struct checkpoint checkpoint;
@@ -167,9 +168,9 @@ int group_tests(void)
 	}
 	shape_open(&shape, &checkpoint);
 	request(&c, &checkpoint, "group");
-	start_and_stop(&c, MARKOV_CUDA_BLOCK, "a launch a block");
+	start_and_stop(&c, MARKOV_CUDA_BLOCK, cycles, "a launch a block");
 	hang(&c, MARKOV_CUDA_BLOCK, "a launch a block");
-	start_and_stop(&c, MARKOV_CUDA_STEP, "a launch a step, NCCL");
+	start_and_stop(&c, MARKOV_CUDA_STEP, cycles, "a launch a step, NCCL");
 	hang(&c, MARKOV_CUDA_STEP, "a launch a step, NCCL");
 	test_case_free(&c);
 	shape_close(&checkpoint);

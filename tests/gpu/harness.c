@@ -368,6 +368,16 @@ static struct {
 	bool repeat;
 } devices = {.count = 1};
 
+/* Lets one use the other's memory, in which a row may lie, as the heads do for themselves. */
+static void see(int ordinal, int other)
+{
+	if (cudaSetDevice(ordinal) != cudaSuccess)
+		die("no GPU %d", ordinal);
+	if (ordinal != other)
+		cudaDeviceEnablePeerAccess(other, 0);
+	cudaGetLastError(); /* it may be so already */
+}
+
 void use_devices(const char *list)
 {
 	struct cuda_device chosen[MARKOV_DEVICES_MAX];
@@ -383,6 +393,9 @@ void use_devices(const char *list)
 		for (unsigned j = 0; j < i; j++)
 			devices.repeat |= chosen[j].ordinal == chosen[i].ordinal;
 	}
+	for (unsigned i = 0; i < count; i++)
+		for (unsigned j = 0; j < count; j++)
+			see(devices.ordinals[i], devices.ordinals[j]);
 	printf("on the GPUs %s\n", list);
 }
 

@@ -102,7 +102,7 @@ int golden_tests(const char *folder);
 int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
 /* Of heads on several GPUs: start and stop, one that hangs, what the exchange takes. */
-int group_tests(void);
+int group_tests(unsigned cycles);
 int memory_tests(void);
 /* Through draftd and draftctl in the folder `programs`: the golden cases in `folder`, bad input. */
 int region_tests(const char *programs, const char *folder);

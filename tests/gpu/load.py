@@ -50,7 +50,7 @@ class Client(threading.Thread):
             "--rows": rows,
             "--steps": pick.randint(1, 8),
             "--temperature": pick.choice([0, 0, round(pick.uniform(0.05, 3), 3), 1]),
-            "--base": pick.choice(["host", "host", "inline"]),
+            "--base": pick.choice(["host", "host", "inline"]) if rows <= 16 else "host",  # a frame has 64 MiB
             "--concurrency": pick.randint(1, 4 if rows > 16 else 12),
             "--seed": pick.randrange(1 << 31),
             "--duration": RUN_SECONDS,

@@ -3,7 +3,7 @@
  * draftctl, FOLDER the golden cases), `cycles PROGRAMS`, `cycles=COUNT PROGRAMS`, `bench`,
  * `bench=SHAPE`, `sweep` (bench with the tuning options), `figures=SHAPE` (for bench_gpu.py).
  * `devices=0,1` runs what follows on these GPUs together, `devices=0,0,0,0` as so many shards of
- * one; `group` is what only several GPUs have. */
+ * one; `group` and `group=CYCLES` are what only several GPUs have. */
 #include "harness.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CYCLES 10000
+#define CYCLES       10000
+#define GROUP_CYCLES 100
 
 static bool gpu_is_there(void)
 {
@@ -41,7 +42,9 @@ static void run(char **words)
 	else if (!strncmp(test, "devices=", 8))
 		use_devices(test + 8);
 	else if (!strcmp(test, "group"))
-		group_tests();
+		group_tests(GROUP_CYCLES);
+	else if (!strncmp(test, "group=", 6))
+		group_tests((unsigned)strtoul(test + 6, NULL, 10));
 	else if (!strcmp(test, "odd"))
 		odd_tests();
 	else if (!strcmp(test, "memory"))
