@@ -664,7 +664,8 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 	ck_assert_str_eq(begin(), "0");
 	now_us += 50;
 	scheduler_ended(&scheduler, 0, 50, now_us);
-	ck_assert_uint_eq(scheduler.replicas[0].gather_until_us, now_us); /* one row again: nothing new */
+	ck_assert_uint_eq(
+		scheduler.replicas[0].gather_until_us, now_us); /* one row again: nothing new */
 
 	/* Launches of 20 us and 10 us a row: 20 are saved, which is known from the second on. */
 	scheduler_forget_times(&scheduler);
@@ -762,6 +763,120 @@ START_TEST(nothing_waits_but_somebody_is_due)
 END_TEST
 
 /* What is admitted takes a place in the queue, and is otherwise not there. */
+/* ---- replicas ---- */
+
+static const char *take_on(unsigned replica)
+{
+	struct scheduler_batch batch;
+
+	ck_assert_uint_le(scheduler_begin_us(&scheduler, replica, now_us), now_us);
+	scheduler_take(&scheduler, replica, now_us, &batch);
+	return ids(&batch.requests);
+}
+
+/* Clients 0 and 1 have one replica, 2 and 3 the other, and all come back promptly; the launches end
+ * half a launch apart. The first one's has just ended. */
+static void two_and_two(void)
+{
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		scheduler_flow_init(&clients[i]);
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(take_on(0), "0 1");
+	now_us += LAUNCH_US / 2;
+	for (unsigned round = 0; round < 3; round++) {
+		arrive(&clients[2], 2);
+		arrive(&clients[3], 3);
+		ck_assert_str_eq(take_on(1), "2 3");
+		now_us += LAUNCH_US / 2;
+		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		if (round == 2)
+			break;
+		arrive(&clients[0], 0);
+		arrive(&clients[1], 1);
+		ck_assert_str_eq(take_on(0), "0 1");
+		now_us += LAUNCH_US / 2;
+		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	}
+}
+
+/* The one that is free waits for its own, and for nobody who rides with the other. */
+START_TEST(each_replica_waits_for_its_own)
+{
+	two_and_two();
+	arrive(&clients[1], 1);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LAUNCH_US);
+	now_us += 10;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(take_on(0), "1 0");
+	now_us += LAUNCH_US / 2 - 10;
+	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	arrive(&clients[3], 3);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 1, now_us), now_us + LAUNCH_US);
+	arrive(&clients[2], 2);
+	ck_assert_str_eq(take_on(1), "3 2");
+}
+END_TEST
+
+/* What one leaves or waits with, another that waits for nobody takes. */
+START_TEST(who_waits_for_nobody_takes_what_another_waits_with)
+{
+	two_and_two();
+	now_us += LAUNCH_US / 2;
+	scheduler_ended(&scheduler, 1, 0, now_us); /* failed: it waits for nobody */
+	arrive(&clients[1], 1);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
+	ck_assert_str_eq(take_on(1), "1");
+	/* It has come back all the same: only client 0 is still due. */
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(take_on(0), "0");
+}
+END_TEST
+
+/* A connection with requests on both: each that comes back follows on the one that still waits. */
+START_TEST(a_connection_may_ride_with_several)
+{
+	now_us = 1000;
+	scheduler_flow_init(&clients[0]);
+	for (unsigned round = 0; round < 4; round++) {
+		arrive(&clients[0], 0);
+		ck_assert_str_eq(take_on(0), "0");
+		now_us += 10;
+		arrive(&clients[0], 1);
+		ck_assert_str_eq(take_on(1), "1");
+		now_us += LAUNCH_US;
+		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		now_us += 10;
+		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+		ck_assert_uint_eq(scheduler.replicas[0].due, round > 0);
+		ck_assert_uint_eq(scheduler.replicas[1].due, round > 0);
+	}
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler.replicas[0].due, 0); /* it ended first */
+	ck_assert_uint_eq(scheduler.replicas[1].due, 1);
+	ck_assert_str_eq(take_on(0), "0");
+	arrive(&clients[0], 1);
+	ck_assert_uint_eq(scheduler.replicas[1].due, 0);
+	ck_assert_str_eq(take_on(1), "1");
+}
+END_TEST
+
+/* Work is shared as with one replica: by rows * K paid, whoever launches. */
+START_TEST(fairness_is_across_replicas)
+{
+	for (uint32_t id = 0; id < 6; id++)
+		add(id, 4, MAX_ROWS, 0);
+	ck_assert_str_eq(take_on(0), "0");
+	ck_assert_str_eq(take_on(1), "1");
+	add_to(&other, 50, 4, 1, 0);
+	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	ck_assert_str_eq(take_on(1), "50");
+	scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+	ck_assert_str_eq(take_on(0), "2");
+}
+END_TEST
+
 START_TEST(an_admitted_draft_is_not_taken_until_it_enters)
 {
 	struct request *held = make(1, 4, 1, 1), *surplus = make(99, 4, 1, 0);
@@ -819,6 +934,10 @@ Suite *scheduler_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, nothing_waits);
+	tcase_add_test(tcase, each_replica_waits_for_its_own);
+	tcase_add_test(tcase, who_waits_for_nobody_takes_what_another_waits_with);
+	tcase_add_test(tcase, a_connection_may_ride_with_several);
+	tcase_add_test(tcase, fairness_is_across_replicas);
 	tcase_add_test(tcase, an_admitted_draft_is_not_taken_until_it_enters);
 	tcase_add_test(tcase, an_admitted_draft_can_be_removed);
 	tcase_add_test(tcase, a_lone_request_runs_at_once);
