@@ -11,6 +11,7 @@
 #include "clock.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -297,7 +298,10 @@ void *replica_main(void *user)
 	struct engine *engine = replica->engine;
 	struct scheduler_batch batch;
 	uint64_t now_us, begin_us;
+	char name[16];
 
+	snprintf(name, sizeof(name), "replica-%u", replica->index); /* for top -H */
+	prctl(PR_SET_NAME, name);
 	prctl(PR_SET_TIMERSLACK, 1000); /* ns; naps of 50 us would take twice as long */
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stop) {

@@ -502,6 +502,7 @@ static void *let_end_later(void *user)
 {
 	sem_wait(user);
 	end_all();
+	end_all(); /* the one that waits may still be launched */
 	return NULL;
 }
 
