@@ -342,7 +342,7 @@ DOCS := README.md LICENSE proto/PROTOCOL.md kernels/NUMERICS.md kernels/PERFORMA
 FILL = sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@BINDIR@|$(BINDIR)|; s|@CONFDIR@|$(CONFDIR)|; \
        s|@DOCDIR@|$(DOCDIR)|'
 ALONE   := s|@OF_GPU@||; s|@SOCKET_UNIT@|draftd.socket|; s|@SOCKET@|/run/draftd/draftd.sock|; s|@DEVICES@||
-ONE_GPU := s|@OF_GPU@| on GPU %i|; s|@SOCKET_UNIT@|draftd@%i.socket|; s|@SOCKET@|/run/draftd/%i.sock|; s|@DEVICES@| --backend cuda --devices %i|
+ONE_GPU := s|@OF_GPU@| on GPU %i|; s|@SOCKET_UNIT@|draftd@%i.socket|; s|@SOCKET@|/run/draftd/%i.sock|; s|@DEVICES@| --backend cuda --devices %i --tensor-parallel 0|
 install: all ## install below $(DESTDIR)$(PREFIX), settings in $(DESTDIR)$(CONFDIR)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(PREFIX)/include $(LIBDIR)/pkgconfig $(UNITDIR) $(CONFDIR))
 	install -m 755 $(BUILD)/draftd $(BUILD)/draftctl $(DESTDIR)$(BINDIR)/

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "config_file.h"
+#include "devices.h"
 #include "limits.h"
 #include "options.h"
 
@@ -30,9 +31,6 @@ static int check_together(const struct config *config, struct error_text *error)
 			"max_memory_bytes is %" PRIu64 ", less than max_region_bytes, %" PRIu64
 			"; the largest region must fit into it",
 			config->max_memory_bytes, config->max_region_bytes);
-	if (config->backend == MARKOV_CPU && config->devices)
-		return error_text_set(error, EINVAL,
-			"devices names GPUs, but backend is cpu; leave devices out or use cuda");
 	return 0;
 }
 
@@ -162,6 +160,10 @@ int config_parse(int argc, char **argv, struct config *ret, struct error_text *e
 	if (r < 0)
 		goto out;
 	r = check_together(&config, error);
+	if (r < 0)
+		goto out;
+	r = devices_check(config.devices, config.backend, config.tensor_parallel,
+		&config.tensor_parallel, &config.replicas, error);
 	if (r < 0)
 		goto out;
 	fill_shares(&config);

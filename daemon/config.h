@@ -20,8 +20,10 @@ struct config {
 	char *socket_group;   /* NULL: as the file is made */
 	char *model_path;     /* --model; required unless --help, --version */
 	enum markov_backend backend;
-	char *devices;    /* --devices LIST; NULL: the first */
-	uint32_t threads; /* CPU backend; 0: one a usable core */
+	char *devices;            /* --devices LIST; NULL: the first */
+	uint32_t tensor_parallel; /* devices of a replica */
+	uint32_t replicas;        /* groups of so many in the list */
+	uint32_t threads;         /* CPU backend, of a replica; 0: its share of the usable cores */
 	struct markov_cuda_options cuda;
 	uint64_t engine_spin_us, loop_spin_us; /* how long the threads look before they sleep */
 	bool has_multiplier, has_soft_cap;

@@ -1,11 +1,11 @@
-/* The thread that owns the Markov head: takes launches from the scheduler, runs them, hands the
- * requests back.
+/* The threads that own the Markov heads, one thread and head a replica: each takes launches from
+ * the one scheduler when it is free, runs them, hands the requests back.
  *
  * All functions are the loop thread's. The lock inside guards the scheduler and the finished list,
- * and is all that both threads share, but for two words (bell.h) that say that there is something
- * to look at: to the engine, that work has come; to the loop, that something has finished. By these
- * a thread that looks for news itself, instead of sleeping, is told without a system call. The
- * engine never frees requests. */
+ * and is all that the threads share, but for words (bell.h) that say that there is something to
+ * look at: to a replica, that work has come; to the loop, that something has finished. By these a
+ * thread that looks for news itself, instead of sleeping, is told without a system call. The engine
+ * never frees requests. */
 #ifndef DAEMON_ENGINE_H
 #define DAEMON_ENGINE_H
 
@@ -19,27 +19,28 @@ struct scheduler_flow;
 struct engine; /* opaque: its lock and thread are nobody else's */
 
 struct engine_options {
+	unsigned replicas;  /* 1 to LIMIT_REPLICAS_MAX */
 	uint32_t max_queue; /* requests waiting */
 	uint32_t max_rows;
 	uint32_t max_steps;
-	uint64_t spin_us;         /* looks for work for so long before it sleeps */
-	void (*wake)(void *user); /* engine thread: there is something to collect; once until
+	uint64_t spin_us;         /* a replica looks for work for so long before it sleeps */
+	void (*wake)(void *user); /* a replica's thread: there is something to collect; once until
 				     collected, and not while the loop thread watches */
 	void *user;
 };
 
-/* Starts the thread on `head`, which it owns from now on (also when this fails). Returns 0 or
- * -errno. */
-int engine_start(const struct engine_options *options, struct markov_head *head,
+/* Starts a thread on each of `heads`, one a replica, which it owns from now on (also when this
+ * fails); all are of the same model and limits. Returns 0 or -errno. */
+int engine_start(const struct engine_options *options, struct markov_head *const *heads,
 	uint64_t generation, struct engine **ret, struct error_text *error);
 
-/* Finishes the launch under way, ends the thread, closes the head. What was queued or is finished
- * is moved to `left`. Waits at most LIMIT_STOP_TIMEOUT_US: -ETIMEDOUT means that the launch does
- * not end; then the engine can't be freed. */
+/* Finishes the launches under way, ends the threads, closes the heads. What was queued or is
+ * finished is moved to `left`. Waits at most LIMIT_STOP_TIMEOUT_US for all together: -ETIMEDOUT
+ * means that a launch does not end; then the engine can't be freed. */
 int engine_stop(struct engine *engine, struct link *left);
 
 /* Queues a draft of `flow`, which must live until the draft is back, cancelled or launched. One
- * that has an event is held until it has fired. 0; -ENOBUFS: the queue is full; -EIO: the device
+ * that has an event is held until it has fired. 0; -ENOBUFS: the queue is full; -EIO: a device
  * is lost. */
 int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request);
 
@@ -47,14 +48,15 @@ int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct req
  * back as finished; if only its event was being asked at that moment, with CANCELLED. */
 bool engine_cancel(struct engine *engine, struct request *request);
 
-/* Serves from `head` (of the same vocabulary and limits) as `generation`, from the next launch on;
- * closes the old head. One swap at a time; engine_collect() tells when it is done. */
-void engine_swap(struct engine *engine, struct markov_head *head, uint64_t generation);
+/* Serves from `heads`, one a replica (of the same vocabulary and limits), as `generation`, from the
+ * next launches on, the first of which begins when the last one on an old head has ended; closes
+ * the old heads. One swap at a time; engine_collect() tells when all replicas have done it. */
+void engine_swap(struct engine *engine, struct markov_head *const *heads, uint64_t generation);
 
 struct engine_report {
 	struct link finished; /* requests, DONE: with tokens or with `error` */
 	bool swapped;         /* the swap is done */
-	bool lost;            /* the device is lost: every request comes back with DEVICE_LOST */
+	bool lost; /* a device is lost: every request that waits comes back with DEVICE_LOST */
 	struct error_text reason; /* of a launch that failed; "" if none did */
 };
 
@@ -72,11 +74,12 @@ bool engine_has_news(struct engine *engine);
 /* Held drafts too. */
 uint32_t engine_queue_depth(struct engine *engine);
 
-/* A launch is under way. */
+/* A launch is under way, on any replica. */
 bool engine_busy(struct engine *engine);
 
-/* How long the launch under way has been running if that is longer than one of its size may take
- * (limits.h); else 0. */
+/* How long a launch under way has been running if that is longer than one of its size may take
+ * (limits.h), or a question for an event if that is longer than any launch may; the longest, else
+ * 0. */
 uint64_t engine_overdue_us(struct engine *engine, uint64_t now_us);
 
 #endif

@@ -1,6 +1,6 @@
 /* CUDA events of clients, from the call that imports one to its last use.
  *
- * Loop thread, except that the engine thread asks the event of a draft that it holds. Opening and
+ * Loop thread, except that a replica's thread asks the event of a draft that it holds. Opening and
  * closing run in libuv's workers, because the driver may take its time. An event frees itself when
  * it is closed, no draft holds it, and a worker has let it go. */
 #ifndef DAEMON_EVENT_H

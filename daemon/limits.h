@@ -9,6 +9,10 @@
 #define LIMIT_STEPS_DEFAULT 8
 #define LIMIT_STEPS_MAX     16
 
+/* GPUs that may be listed, and so replicas; a group of GPUs is as large at most */
+#define LIMIT_DEVICES_MAX  32
+#define LIMIT_REPLICAS_MAX LIMIT_DEVICES_MAX
+
 #define LIMIT_CONNECTIONS_DEFAULT 1024
 #define LIMIT_CONNECTIONS_MAX     65536
 

@@ -74,6 +74,10 @@ static void announce(const struct server *server)
 		   ", up to %" PRIu32 " rows of %" PRIu32 " steps, %.1f MiB of tables",
 		server->model_name, facts->vocab, facts->rank, facts->target_vocab, facts->max_rows,
 		facts->max_steps, (double)facts->table_bytes / (1 << 20));
+	for (uint32_t i = 0; i < server->replicas; i++)
+		for (uint32_t n = 0; n < facts->tensor_parallel; n++)
+			log_notice("replica %" PRIu32 ": device %s, %s", i,
+				model_device(facts, i, n)->uuid, model_device(facts, i, n)->name);
 	if (server->listener.inherited)
 		log_notice("ready on the socket that the service manager passed");
 	else

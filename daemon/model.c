@@ -1,8 +1,11 @@
 #include "model.h"
 
+#include "devices.h"
 #include "kernels/reference.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,36 +48,55 @@ static int compare(const struct outcome *got, const struct outcome *right, uint3
 	return 0;
 }
 
-static int self_test(struct markov_head *head, const struct checkpoint *checkpoint,
+/* Of several replicas, which one an error is about. */
+static void name_replica(uint32_t replicas, uint32_t replica, struct error_text *error)
+{
+	const struct error_text why = *error;
+
+	if (replicas > 1)
+		error_text_set(error, EINVAL, "replica %" PRIu32 ": %.480s", replica, why.text);
+}
+
+/* Drafts the block on a head, or with NULL on the reference. */
+static int draft_block(struct markov_head *head, const struct checkpoint *checkpoint,
+	const uint16_t *base, uint32_t steps, struct outcome *outcome, struct error_text *error)
+{
+	const size_t row_values = (size_t)steps * checkpoint->vocab;
+	const uint64_t stride = (uint64_t)checkpoint->vocab * 2;
+	const struct markov_batch batch = {
+		.rows = TEST_ROWS,
+		.steps = steps,
+		.anchors = (const uint32_t[TEST_ROWS]){checkpoint->target_vocab / 2,
+			checkpoint->target_vocab - 1},
+		.positions = (const int64_t[TEST_ROWS]){17, 4096},
+		.seeds = (const int64_t[TEST_ROWS]){0, -3},
+		.temperatures = (const float[TEST_ROWS]){0.0f, 0.75f},
+		.slots = (const int64_t[TEST_ROWS]){0, 1},
+		.base = (const void *const[TEST_ROWS]){base, base + row_values},
+		.base_strides = (const uint64_t[TEST_ROWS]){stride, stride},
+		.logits = (void *const[TEST_ROWS]){outcome->logits, outcome->logits + row_values},
+		.logits_strides = (const uint64_t[TEST_ROWS]){stride, stride},
+		.tokens = outcome->tokens,
+		.flags = outcome->flags,
+	};
+	int r;
+
+	if (!head)
+		return reference_run(checkpoint, &batch, error);
+	r = markov_launch(head, &batch, error);
+	if (r == 0)
+		r = markov_wait(head, error);
+	return r;
+}
+
+static int self_test(const struct model *model, const struct checkpoint *checkpoint,
 	uint32_t max_steps, struct error_text *error)
 {
-	const uint32_t anchors[TEST_ROWS] = {
-		checkpoint->target_vocab / 2, checkpoint->target_vocab - 1};
-	const int64_t positions[TEST_ROWS] = {17, 4096};
-	const int64_t seeds[TEST_ROWS] = {0, -3};
-	const float temperatures[TEST_ROWS] = {0.0f, 0.75f};
-	const int64_t slots[TEST_ROWS] = {0, 1};
 	uint32_t steps = max_steps < TEST_STEPS_MAX ? max_steps : TEST_STEPS_MAX;
-	size_t row_values = (size_t)steps * checkpoint->vocab;
-	size_t values = TEST_ROWS * row_values;
-	const uint64_t strides[TEST_ROWS] = {
-		(uint64_t)checkpoint->vocab * 2, (uint64_t)checkpoint->vocab * 2};
+	size_t values = (size_t)TEST_ROWS * steps * checkpoint->vocab;
 	uint16_t *base = malloc(values * sizeof(*base));
 	struct outcome got = {.logits = calloc(values, sizeof(*got.logits))};
 	struct outcome right = {.logits = calloc(values, sizeof(*right.logits))};
-	const void *const base_rows[TEST_ROWS] = {base, base + row_values};
-	struct markov_batch batch = {
-		.rows = TEST_ROWS,
-		.steps = steps,
-		.anchors = anchors,
-		.positions = positions,
-		.seeds = seeds,
-		.temperatures = temperatures,
-		.slots = slots,
-		.base = base_rows,
-		.base_strides = strides,
-		.logits_strides = strides,
-	};
 	int r;
 
 	if (!base || !got.logits || !right.logits) {
@@ -82,22 +104,16 @@ static int self_test(struct markov_head *head, const struct checkpoint *checkpoi
 		goto out;
 	}
 	fill_base(base, values);
-
-	batch.logits = (void *const[TEST_ROWS]){got.logits, got.logits + row_values};
-	batch.tokens = got.tokens;
-	batch.flags = got.flags;
-	r = markov_launch(head, &batch, error);
-	if (r == 0)
-		r = markov_wait(head, error);
-	if (r < 0)
-		goto out;
-
-	batch.logits = (void *const[TEST_ROWS]){right.logits, right.logits + row_values};
-	batch.tokens = right.tokens;
-	batch.flags = right.flags;
-	r = reference_run(checkpoint, &batch, error);
-	if (r == 0)
-		r = compare(&got, &right, steps, values, error);
+	r = draft_block(NULL, checkpoint, base, steps, &right, error);
+	for (uint32_t i = 0; r == 0 && i < model->replicas; i++) {
+		memset(got.logits, 0, values * sizeof(*got.logits));
+		memset(got.tokens, 0xff, sizeof(got.tokens));
+		r = draft_block(model->heads[i], checkpoint, base, steps, &got, error);
+		if (r == 0)
+			r = compare(&got, &right, steps, values, error);
+		if (r < 0)
+			name_replica(model->replicas, i, error);
+	}
 out:
 	free(base);
 	free(got.logits);
@@ -127,20 +143,126 @@ int model_check(const struct config *config, struct error_text *error)
 	return r;
 }
 
+const struct markov_device *model_device(
+	const struct markov_facts *facts, uint32_t replica, uint32_t index)
+{
+	/* The processor is one device, whatever the number of replicas. */
+	return &facts->devices[(replica * facts->tensor_parallel + index) % facts->device_count];
+}
+
+void model_close(struct model *model)
+{
+	for (uint32_t i = 0; i < model->replicas; i++) {
+		markov_close(model->heads[i]);
+		model->heads[i] = NULL;
+	}
+}
+
+/* ---- opening the heads ---- */
+
+/* Progress of one head. */
+struct opening {
+	void (*progress)(void *user, const char *what, double done);
+	void *user;
+	uint32_t replica, replicas;
+};
+
+static void tell_progress(void *user, const char *what, double done)
+{
+	const struct opening *opening = user;
+	char text[96];
+
+	if (opening->replicas > 1)
+		snprintf(text, sizeof(text), "replica %" PRIu32 ", %s", opening->replica, what);
+	else
+		snprintf(text, sizeof(text), "%s", what);
+	if (opening->progress)
+		opening->progress(opening->user, text, done);
+}
+
+/* Two names may be those of one GPU: a number and a UUID. */
+static int add_facts(struct model *model, const struct markov_facts *own, struct error_text *error)
+{
+	struct markov_facts *all = &model->facts;
+
+	if (model->replicas == 0) {
+		*all = *own;
+		return 0;
+	}
+	all->table_bytes += own->table_bytes;
+	if (strcmp(own->backend, "cpu") == 0)
+		return 0;
+	for (uint32_t i = 0; i < own->device_count; i++) {
+		for (uint32_t n = 0; n < all->device_count; n++)
+			if (strcmp(own->devices[i].uuid, all->devices[n].uuid) == 0)
+				return error_text_set(error, EINVAL,
+					"devices names %s twice; name each GPU once",
+					own->devices[i].uuid);
+		all->devices[all->device_count++] = own->devices[i];
+	}
+	return 0;
+}
+
+static int open_head(const struct config *config, const struct checkpoint *checkpoint,
+	const struct opening *opening, struct model *model, struct error_text *error)
+{
+	char devices[MARKOV_DEVICES_MAX * sizeof(((struct markov_device *)0)->uuid)];
+	struct markov_options options = {
+		.backend = config->backend,
+		.devices = config->devices ? devices : NULL,
+		.max_rows = config->max_rows,
+		.max_steps = config->max_steps,
+		.threads = config->threads,
+		.shares = config->backend == MARKOV_CPU ? opening->replicas : 1,
+		.cuda = config->cuda,
+	};
+	struct markov_head *head = NULL;
+	int r;
+
+	if (config->devices)
+		devices_of(config->devices, config->tensor_parallel, opening->replica, devices,
+			sizeof(devices));
+	/* Falling back to the CPU is for the first one, and then for all. */
+	if (opening->replica > 0 && config->backend == MARKOV_AUTO)
+		options.backend = MARKOV_CUDA;
+	r = markov_open(
+		&options, checkpoint, tell_progress, (void *)(uintptr_t)opening, &head, error);
+	if (r == 0)
+		r = add_facts(model, markov_facts(head), error);
+	if (r < 0) {
+		markov_close(head);
+		return r;
+	}
+	model->heads[model->replicas++] = head;
+	return 0;
+}
+
+static int open_heads(const struct config *config, const struct checkpoint *checkpoint,
+	void (*progress)(void *user, const char *what, double done), void *user,
+	struct model *model, struct error_text *error)
+{
+	struct opening opening = {.progress = progress, .user = user, .replicas = config->replicas};
+	int r;
+
+	while (opening.replica < opening.replicas) {
+		r = open_head(config, checkpoint, &opening, model, error);
+		if (r < 0) {
+			name_replica(opening.replicas, opening.replica, error);
+			return r;
+		}
+		opening.replica++;
+		if (config->backend == MARKOV_AUTO && strcmp(model->facts.backend, "cpu") == 0)
+			break; /* the GPUs that are listed can't be used */
+	}
+	return 0;
+}
+
 int model_load(const struct config *config,
 	void (*progress)(void *user, const char *what, double done), void *user, struct model *ret,
 	struct error_text *error)
 {
-	const struct markov_options head_options = {
-		.backend = config->backend,
-		.devices = config->devices,
-		.max_rows = config->max_rows,
-		.max_steps = config->max_steps,
-		.threads = config->threads,
-		.cuda = config->cuda,
-	};
 	struct checkpoint checkpoint = {0};
-	struct markov_head *head = NULL;
+	struct model model = {0};
 	int r;
 
 	r = open_checkpoint(config, &checkpoint, error);
@@ -149,21 +271,18 @@ int model_load(const struct config *config,
 	if (progress)
 		progress(user, "reading", 0);
 	r = checkpoint_load(&checkpoint, progress, user, error);
-	if (r < 0)
-		goto out;
-	r = markov_open(&head_options, &checkpoint, progress, user, &head, error);
-	if (r < 0)
-		goto out;
-	if (progress)
+	if (r == 0)
+		r = open_heads(config, &checkpoint, progress, user, &model, error);
+	if (r == 0 && progress)
 		progress(user, "testing", 0);
-	r = self_test(head, &checkpoint, config->max_steps, error);
-	if (r < 0)
-		goto out;
-	*ret = (struct model){.head = head};
-	memcpy(ret->name, checkpoint.name, sizeof(ret->name));
-	head = NULL;
-out:
-	markov_close(head);
+	if (r == 0)
+		r = self_test(&model, &checkpoint, config->max_steps, error);
+	if (r < 0) {
+		model_close(&model);
+	} else {
+		memcpy(model.name, checkpoint.name, sizeof(model.name));
+		*ret = model;
+	}
 	checkpoint_close(&checkpoint);
 	return r;
 }

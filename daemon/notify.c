@@ -132,10 +132,10 @@ void notify_load(void *user, const char *what, double done)
 	const uint64_t now_us = clock_us();
 	char text[MESSAGE_BYTES];
 
-	if (load->what && strcmp(load->what, what) == 0 && load->percent == percent &&
+	if (strcmp(load->what, what) == 0 && load->percent == percent &&
 		now_us - load->said_us < LOAD_SAYS_US)
 		return;
-	load->what = what;
+	snprintf(load->what, sizeof(load->what), "%s", what);
 	load->percent = percent;
 	load->said_us = now_us;
 	snprintf(text, sizeof(text), "STATUS=%s: %s, %d%%\nEXTEND_TIMEOUT_USEC=%u", load->doing,

@@ -24,12 +24,12 @@ bool notify_retry(void);
 /* A load under way; `doing` is the first word of its STATUS=, the rest is notify_load()'s. */
 struct notify_load {
 	const char *doing;
-	const char *what;
+	char what[64];
 	int percent;
 	uint64_t said_us;
 };
 
-/* For model_load(): says how far the load `user` is (what is a constant), and asks for more time.
+/* For model_load(): says how far the load `user` is, and asks for more time.
  * Any thread. */
 void notify_load(void *user, const char *what, double done);
 

@@ -1,7 +1,8 @@
 /* Serving another model without a restart: the configuration is read again, a worker loads and
- * tests the model beside the old one, the engine swaps between two launches. Whatever fails before
- * the swap changes nothing: the old model serves on, the log says why, and the client that asked
- * gets an error. Settings that clients rely on since hello, and the socket, stay. */
+ * tests the model beside the old one, for every replica, the engine swaps between launches.
+ * Whatever fails before the swap changes nothing: the old model serves on, the log says why, and
+ * the client that asked gets an error. Settings that clients rely on since hello, and the socket,
+ * stay. */
 #include "connection.h"
 #include "log.h"
 #include "notify.h"
@@ -19,7 +20,6 @@ struct reload {
 	struct model model;
 	struct error_text error;
 	int result;
-	struct markov_facts facts;
 	struct notify_load progress;
 	uv_work_t work;
 };
@@ -88,9 +88,17 @@ static int check_changes(
 }
 
 /* What clients rely on, and where their regions lie. */
-static int check_facts(
-	const struct markov_facts *old, const struct markov_facts *new, struct error_text *error)
+static int check_model(
+	const struct server *server, const struct model *model, struct error_text *error)
 {
+	const struct markov_facts *old = &server->facts, *new = &model->facts;
+
+	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel)
+		return error_text_set(error, EINVAL,
+			"there would be %" PRIu32 " replicas of %" PRIu32 " devices, now %" PRIu32
+			" of %" PRIu32 "; that needs a restart",
+			model->replicas, new->tensor_parallel, server->replicas,
+			old->tensor_parallel);
 	if (new->vocab != old->vocab)
 		return error_text_set(error, EINVAL,
 			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
@@ -98,14 +106,14 @@ static int check_facts(
 			new->vocab, old->vocab);
 	if (new->device_count != old->device_count)
 		return error_text_set(error, EINVAL,
-			"the new head takes %" PRIu32 " devices, the old one %" PRIu32
+			"the new heads take %" PRIu32 " devices, the old ones %" PRIu32
 			"; that needs a restart",
 			new->device_count, old->device_count);
 	for (uint32_t i = 0; i < new->device_count; i++)
 		if (strcmp(new->devices[i].uuid, old->devices[i].uuid) != 0)
 			return error_text_set(error, EINVAL,
 				"device %" PRIu32
-				" of the new head is %s, of the old one %s; that needs a "
+				" of the new heads is %s, of the old ones %s; that needs a "
 				"restart, because regions are bound to devices",
 				i, new->devices[i].uuid, old->devices[i].uuid);
 	return 0;
@@ -119,12 +127,9 @@ static void load_work(uv_work_t *work)
 		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
 	if (reload->result < 0)
 		return;
-	reload->facts = *markov_facts(reload->model.head);
-	reload->result = check_facts(&reload->server->facts, &reload->facts, &reload->error);
-	if (reload->result < 0) {
-		markov_close(reload->model.head);
-		reload->model.head = NULL;
-	}
+	reload->result = check_model(reload->server, &reload->model, &reload->error);
+	if (reload->result < 0)
+		model_close(&reload->model);
 }
 
 static void load_done(uv_work_t *work, int status)
@@ -139,7 +144,7 @@ static void load_done(uv_work_t *work, int status)
 		reload_free(reload);
 		next(server);
 	} else {
-		engine_swap(server->engine, reload->model.head, server->generation + 1);
+		engine_swap(server->engine, reload->model.heads, server->generation + 1);
 	}
 	server_settle(server);
 }
@@ -151,7 +156,7 @@ void reload_swapped(struct server *server)
 	server->reload = NULL;
 	server->generation++;
 	server->stats.reloads++;
-	server->facts = reload->facts;
+	server->facts = reload->model.facts;
 	memcpy(server->model_name, reload->model.name, sizeof(server->model_name));
 	config_done(&server->config);
 	server->config = reload->config;

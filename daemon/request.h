@@ -24,7 +24,7 @@ struct scheduler_flow;
 enum request_state {   /* changes under the engine's lock only */
 	REQUEST_IDLE,  /* not with the engine */
 	REQUEST_HELD,  /* until its event has fired */
-	REQUEST_ASKED, /* held, and its event is being asked: nobody but the engine thread touches
+	REQUEST_ASKED, /* held, and its event is being asked: nobody but its replica's thread touches
 			  it */
 	REQUEST_QUEUED,
 	REQUEST_RUNNING,
@@ -62,6 +62,7 @@ struct draft {
 	uint8_t *flags;     /* [rows] */
 	uint64_t generation;
 	uint64_t queue_us, device_us;
+	unsigned replica;     /* that launched it */
 	uint32_t launch_rows; /* of the first request of a launch: rows of all its requests; else 0
 			       */
 };

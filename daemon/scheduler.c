@@ -23,9 +23,11 @@ static struct request *first_of(const struct scheduler_lane *lane)
 	return request_of(lane->requests.next);
 }
 
-void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t max_rows)
+void scheduler_init(
+	struct scheduler *scheduler, unsigned replica_count, uint32_t max_queue, uint32_t max_rows)
 {
-	*scheduler = (struct scheduler){.max_queue = max_queue, .max_rows = max_rows};
+	*scheduler = (struct scheduler){
+		.replica_count = replica_count, .max_queue = max_queue, .max_rows = max_rows};
 	for (unsigned priority = 0; priority < SCHEDULER_PRIORITIES; priority++)
 		for (unsigned steps = 0; steps <= LIMIT_STEPS_MAX; steps++)
 			link_init(&scheduler->active[priority][steps]);
@@ -76,22 +78,46 @@ static bool hurries(const struct draft *draft)
 	return draft->priority > 0 || draft->deadline_us != UINT64_MAX;
 }
 
-/* A request of the flow has arrived: whether one that rode in the last launch is back with it, and
- * how soon. */
+/* Whether a request that has just arrived follows on a launch of `a` rather than of `b`: on the
+ * first that ended of those that still wait for somebody, else on the last. */
+static bool is_followed_before(
+	const struct scheduler_replica *a, const struct scheduler_replica *b, uint64_t now_us)
+{
+	bool a_waits = now_us <= a->gather_until_us, b_waits = now_us <= b->gather_until_us;
+
+	if (a_waits != b_waits)
+		return a_waits;
+	return a_waits ? a->gather_until_us < b->gather_until_us
+		       : a->gather_until_us > b->gather_until_us;
+}
+
+/* A request of the flow has arrived: whether one that rode in a replica's last launch is back with
+ * it, and how soon. */
 static void note_return(struct scheduler *scheduler, struct scheduler_flow *flow, uint64_t now_us)
 {
-	uint64_t ended = scheduler->ended;
-	struct scheduler_ride *ride = &flow->rides[ended & 1];
-	bool rides = flow->rides[(ended + 1) & 1].launch == ended + 1;
+	struct scheduler_replica *replica = NULL;
+	struct scheduler_ride *ride = NULL;
+	bool rides = false;
 
-	if (ride->launch == ended && ride->requests > 0) {
+	for (unsigned i = 0; i < scheduler->replica_count; i++) {
+		struct scheduler_replica *one = &scheduler->replicas[i];
+		struct scheduler_ride *last = &flow->rides[i][one->ended & 1];
+
+		rides |= flow->rides[i][(one->ended + 1) & 1].launch == one->ended + 1;
+		if (last->launch == one->ended && last->requests > 0 &&
+			(!replica || is_followed_before(one, replica, now_us))) {
+			replica = one;
+			ride = last;
+		}
+	}
+	if (ride) {
 		ride->requests--;
-		flow->prompt = now_us <= scheduler->gather_until_us;
+		flow->prompt = now_us <= replica->gather_until_us;
 		if (ride->due > 0) {
 			ride->due--;
-			if (scheduler->taken == ended && scheduler->due && --scheduler->due == 0 &&
-				!scheduler->pause && scheduler->pauses)
-				scheduler->pauses--; /* worth while this time */
+			if (replica->taken == replica->ended && replica->due &&
+				--replica->due == 0 && !replica->pause && replica->pauses)
+				replica->pauses--; /* worth while this time */
 		}
 	} else if (!rides) {
 		flow->prompt = false;
@@ -237,39 +263,41 @@ static struct scheduler_lane *choose_leader(
 }
 
 /* Takes the first request of a lane into the launch; its flow pays. */
-static void board(
-	struct scheduler *scheduler, struct scheduler_lane *lane, struct scheduler_batch *batch)
+static void board(struct scheduler *scheduler, unsigned replica, struct scheduler_lane *lane,
+	struct scheduler_batch *batch)
 {
+	struct scheduler_replica *taker = &scheduler->replicas[replica];
 	struct request *request = first_of(lane);
 	struct draft *draft = &request->draft;
 	struct scheduler_flow *flow = draft->flow;
-	struct scheduler_ride *ride = &flow->rides[scheduler->taken & 1];
+	struct scheduler_ride *ride = &flow->rides[replica][taker->taken & 1];
 	uint64_t paid = lane->tag + (uint64_t)draft->rows * draft->steps;
 	uint64_t most =
 		scheduler->now[draft->priority] + (uint64_t)scheduler->max_rows * LIMIT_STEPS_MAX;
 
 	flow->paid[draft->priority] = paid < most ? paid : most;
-	if (ride->launch != scheduler->taken)
-		*ride = (struct scheduler_ride){.launch = scheduler->taken};
+	if (ride->launch != taker->taken)
+		*ride = (struct scheduler_ride){.launch = taker->taken};
 	ride->requests++;
 	ride->due += flow->prompt;
-	scheduler->due += flow->prompt;
+	taker->due += flow->prompt;
 	scheduler_remove(scheduler, request);
 	draft->state = REQUEST_RUNNING;
 	batch->rows += draft->rows;
 	link_append(&batch->requests, &request->queue);
 }
 
-uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us)
+uint64_t scheduler_begin_us(const struct scheduler *scheduler, unsigned replica, uint64_t now_us)
 {
+	const struct scheduler_replica *taker = &scheduler->replicas[replica];
 	uint32_t depth = queued(scheduler);
 	bool waits = depth > 0;
 
 	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows ||
-			     scheduler->of_length[scheduler->last_steps] < depth))
+			     scheduler->of_length[taker->last_steps] < depth))
 		return now_us;
-	if (scheduler->due && !scheduler->pause && now_us < scheduler->gather_until_us)
-		return scheduler->gather_until_us;
+	if (taker->due && !taker->pause && now_us < taker->gather_until_us)
+		return taker->gather_until_us;
 	return waits ? now_us : UINT64_MAX;
 }
 
@@ -288,43 +316,48 @@ static void learn_pace(struct scheduler_pace *pace, uint64_t took_us, uint32_t r
 	}
 }
 
-void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now_us)
+void scheduler_ended(
+	struct scheduler *scheduler, unsigned replica, uint64_t took_us, uint64_t now_us)
 {
-	struct scheduler_pace *pace = &scheduler->paces[scheduler->last_steps];
+	struct scheduler_replica *taker = &scheduler->replicas[replica];
+	struct scheduler_pace *pace = &scheduler->paces[taker->last_steps];
 	uint64_t patience_us = 0;
 
-	scheduler->ended = scheduler->taken;
+	taker->ended = taker->taken;
 	if (took_us) {
-		learn_pace(pace, took_us, scheduler->last_rows);
+		learn_pace(pace, took_us, taker->last_rows);
 		patience_us = pace->fixed_us < LIMIT_GATHER_US ? pace->fixed_us : LIMIT_GATHER_US;
 	}
 	if (!patience_us)
-		scheduler->due = 0;
-	scheduler->gather_until_us = now_us + patience_us;
+		taker->due = 0;
+	taker->gather_until_us = now_us + patience_us;
 }
 
 void scheduler_forget_times(struct scheduler *scheduler)
 {
 	memset(scheduler->paces, 0, sizeof(scheduler->paces));
-	scheduler->pauses = scheduler->pause = 0;
+	for (unsigned i = 0; i < scheduler->replica_count; i++)
+		scheduler->replicas[i].pauses = scheduler->replicas[i].pause = 0;
 }
 
 /* A launch is about to begin. Learns whether its wait was in vain. */
-static void end_gathering(struct scheduler *scheduler, uint64_t now_us)
+static void end_gathering(struct scheduler_replica *taker, uint64_t now_us)
 {
-	if (scheduler->pause) {
-		scheduler->pause--;
-	} else if (scheduler->due && now_us >= scheduler->gather_until_us) {
-		scheduler->pauses = scheduler->pauses ? 2 * scheduler->pauses : 1;
-		if (scheduler->pauses > LIMIT_GATHER_PAUSE)
-			scheduler->pauses = LIMIT_GATHER_PAUSE;
-		scheduler->pause = scheduler->pauses;
+	if (taker->pause) {
+		taker->pause--;
+	} else if (taker->due && now_us >= taker->gather_until_us) {
+		taker->pauses = taker->pauses ? 2 * taker->pauses : 1;
+		if (taker->pauses > LIMIT_GATHER_PAUSE)
+			taker->pauses = LIMIT_GATHER_PAUSE;
+		taker->pause = taker->pauses;
 	}
-	scheduler->due = 0;
+	taker->due = 0;
 }
 
-void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct scheduler_batch *ret)
+void scheduler_take(
+	struct scheduler *scheduler, unsigned replica, uint64_t now_us, struct scheduler_batch *ret)
 {
+	struct scheduler_replica *taker = &scheduler->replicas[replica];
 	struct scheduler_lane *lane;
 	const struct draft *leader;
 
@@ -337,17 +370,17 @@ void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct schedul
 		return;
 	leader = &first_of(lane)->draft;
 	ret->steps = leader->steps;
-	end_gathering(scheduler, now_us);
-	scheduler->taken++;
+	end_gathering(taker, now_us);
+	taker->taken++;
 	scheduler->now[leader->priority] = lane->tag;
-	board(scheduler, lane, ret);
+	board(scheduler, replica, lane, ret);
 	for (unsigned priority = SCHEDULER_PRIORITIES; priority-- > 0;)
 		while ((lane = first_ready(
 				scheduler, priority, ret->steps, now_us, &ret->expired)) &&
 			first_of(lane)->draft.rows <= scheduler->max_rows - ret->rows)
-			board(scheduler, lane, ret);
-	scheduler->last_rows = ret->rows;
-	scheduler->last_steps = ret->steps;
+			board(scheduler, replica, lane, ret);
+	taker->last_rows = ret->rows;
+	taker->last_steps = ret->steps;
 }
 
 void scheduler_take_all(struct scheduler *scheduler, struct link *to)

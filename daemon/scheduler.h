@@ -28,6 +28,11 @@
  * A lone request has nobody to wait for, and nothing waits in whose queue there is a priority 1, a
  * deadline, or a draft length that can't share a launch with those that are due.
  *
+ * Replicas (devices, or groups of them, that launch by themselves) take from one queue: whichever
+ * is free takes the next launch, so that a request goes to the least busy one and nobody's turn
+ * depends on who serves it. Each waits for those that are due after its own last launch, so that
+ * clients that fall into turns have one replica a turn.
+ *
  * A request that must not be launched yet, whatever for, is admitted first and enters later: until
  * then it takes a place in the queue and nothing else, as if it had not arrived. */
 #ifndef DAEMON_SCHEDULER_H
@@ -62,9 +67,10 @@ struct scheduler_flow {
 	struct scheduler_lane lanes[SCHEDULER_PRIORITIES][LIMIT_STEPS_MAX + 1];
 	uint64_t paid[SCHEDULER_PRIORITIES]; /* virtual time up to which it has been served */
 	uint32_t waiting;                    /* its requests, held or in the queue */
-	struct scheduler_ride rides[2]; /* in the launch that ended last and in the one under way,
-					   by the last bit of its number */
-	bool prompt;                    /* came back soon after its last answer */
+	/* by replica: in its launch that ended last and in the one under way, by the last bit of
+	   its number */
+	struct scheduler_ride rides[LIMIT_REPLICAS_MAX][2];
+	bool prompt; /* came back soon after its last answer */
 };
 
 /* How long launches of a length take. */
@@ -72,6 +78,16 @@ struct scheduler_pace {
 	uint64_t shortest_us; /* the shortest so far; 0: there was none */
 	uint32_t rows;        /* of that one */
 	uint64_t fixed_us;    /* what one costs however few its rows are, as far as is known */
+};
+
+/* The launches of one replica. */
+struct scheduler_replica {
+	uint64_t taken, ended;          /* equal: none is under way */
+	uint32_t due;                   /* back after the launch taken last */
+	uint64_t gather_until_us;       /* who comes back until then is prompt */
+	uint32_t last_rows, last_steps; /* of the launch taken last */
+	uint32_t pause;                 /* launches that still do not wait */
+	uint32_t pauses; /* how many did after the last failure, less the successes since */
 };
 
 struct scheduler {
@@ -88,13 +104,9 @@ struct scheduler {
 	uint32_t rows;                           /* of all that wait */
 	uint32_t of_length[LIMIT_STEPS_MAX + 1]; /* requests that wait */
 	uint32_t hurried;                        /* that wait and have a deadline or priority 1 */
-	uint64_t taken, ended;                   /* launches; equal: none is under way */
-	uint32_t due;                            /* back after the launch taken last */
-	uint64_t gather_until_us;                /* who comes back until then is prompt */
-	uint32_t last_rows, last_steps;          /* of the launch taken last */
 	struct scheduler_pace paces[LIMIT_STEPS_MAX + 1]; /* by length */
-	uint32_t pause;                                   /* launches that still do not wait */
-	uint32_t pauses; /* how many did after the last failure, less the successes since */
+	unsigned replica_count;
+	struct scheduler_replica replicas[LIMIT_REPLICAS_MAX];
 };
 
 /* A launch to be: requests of one draft length, RUNNING, at most max_rows rows. */
@@ -105,7 +117,8 @@ struct scheduler_batch {
 				DEADLINE_EXCEEDED */
 };
 
-void scheduler_init(struct scheduler *scheduler, uint32_t max_queue, uint32_t max_rows);
+void scheduler_init(
+	struct scheduler *scheduler, unsigned replica_count, uint32_t max_queue, uint32_t max_rows);
 
 void scheduler_flow_init(struct scheduler_flow *flow);
 
@@ -125,21 +138,23 @@ void scheduler_enter(struct scheduler *scheduler, struct request *request, uint6
 /* Takes a queued or held request out, and off its list. */
 void scheduler_remove(struct scheduler *scheduler, struct request *request);
 
-/* When the next launch may begin: now or earlier if it may now; UINT64_MAX when nothing waits and
- * nobody is due. Until the time that it says, only scheduler_add() can bring the beginning forward.
- * Not while a launch is under way. */
-uint64_t scheduler_begin_us(const struct scheduler *scheduler, uint64_t now_us);
+/* When the next launch of a replica (0 and up) may begin: now or earlier if it may now; UINT64_MAX
+ * when nothing waits and nobody is due. Until the time that it says, only scheduler_add() and
+ * scheduler_enter() can bring the beginning forward. Not while a launch of it is under way. */
+uint64_t scheduler_begin_us(const struct scheduler *scheduler, unsigned replica, uint64_t now_us);
 
-/* The launch taken last has ended. It took `took_us`; 0: it failed, which says nothing about how
- * long launches take. */
-void scheduler_ended(struct scheduler *scheduler, uint64_t took_us, uint64_t now_us);
+/* The launch that a replica took last has ended. It took `took_us`; 0: it failed, which says
+ * nothing about how long launches take. */
+void scheduler_ended(
+	struct scheduler *scheduler, unsigned replica, uint64_t took_us, uint64_t now_us);
 
-/* Another device or model serves from now on: launches may take another time. */
+/* Other devices or another model serve from now on: launches may take another time. */
 void scheduler_forget_times(struct scheduler *scheduler);
 
-/* Takes the next launch and what has expired before it. Either list of `ret` may come back empty.
- */
-void scheduler_take(struct scheduler *scheduler, uint64_t now_us, struct scheduler_batch *ret);
+/* Takes the next launch, for a replica, and what has expired before it. Either list of `ret` may
+ * come back empty. */
+void scheduler_take(struct scheduler *scheduler, unsigned replica, uint64_t now_us,
+	struct scheduler_batch *ret);
 
 /* Takes everything that is queued, in any order, to `to`. */
 void scheduler_take_all(struct scheduler *scheduler, struct link *to);

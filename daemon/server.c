@@ -48,6 +48,7 @@ void server_gauges(struct server *server, struct gauges *ret)
 		.generation = server->generation,
 		.draining = server->draining,
 		.model = server->model_name,
+		.replicas = server->replicas,
 		.facts = &server->facts,
 		.connections = server->connection_count,
 		.inflight = server->inflight,
@@ -292,7 +293,8 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.config = *config,
 		.argc = argc,
 		.argv = argv,
-		.facts = *markov_facts(model->head),
+		.replicas = model->replicas,
+		.facts = model->facts,
 		.generation = 1,
 		.next_connection = 1,
 		.listener = {.fd = -1, .lock_fd = -1},
@@ -310,6 +312,7 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	server->stats.started_us = clock_us();
 
 	options = (struct engine_options){
+		.replicas = server->replicas,
 		.max_queue = server->config.max_queue,
 		.max_rows = server->config.max_rows,
 		.max_steps = server->config.max_steps,
@@ -322,10 +325,11 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	if (r == 0)
 		r = start_workers(server, error);
 	if (r < 0)
-		markov_close(model->head);
+		model_close(model);
 	else
-		r = engine_start(&options, model->head, server->generation, &server->engine, error);
-	model->head = NULL;
+		r = engine_start(
+			&options, model->heads, server->generation, &server->engine, error);
+	*model = (struct model){0};
 	if (r < 0)
 		goto fail;
 	uv_idle_init(loop, &server->more);

@@ -31,7 +31,8 @@ struct server {
 	char **argv;
 
 	struct engine *engine;
-	struct markov_facts facts; /* of what is served */
+	uint32_t replicas;
+	struct markov_facts facts; /* of what is served, of all replicas together (model.h) */
 	char model_name[MODEL_NAME_BYTES];
 	uint64_t generation;
 	struct reload *reload; /* under way, or NULL */
@@ -69,8 +70,8 @@ struct server {
 	int exit_code;
 };
 
-/* Sets up everything but the listener, and starts the engine on `model`, which it owns from now on
- * (also on failure, as it does `config`). Returns 0 or -errno with `error`. */
+/* Sets up everything but the listener, and starts the engine on `model`, whose heads it owns from
+ * now on (also on failure, as it does `config`). Returns 0 or -errno with `error`. */
 int server_start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct model *model, struct error_text *error);
 
@@ -91,13 +92,13 @@ int server_run(struct server *server);
  * stops. */
 void server_drain(struct server *server, const char *reason);
 
-/* The device is lost, which the engine may not know yet: drains, and fails in the end. */
+/* A device is lost, which the engine may not know yet: drains, and fails in the end. */
 void server_lose_device(struct server *server, const char *reason);
 
 /* reload.c: loads configuration and model beside the old and swaps. `request` (or NULL: asked by a
  * signal) is answered. */
 void server_reload(struct server *server, struct request *request);
-void reload_swapped(struct server *server);   /* the engine serves from the new head */
+void reload_swapped(struct server *server);   /* the engine serves from the new heads */
 void reload_drained(struct server *server);   /* nobody needs to wait for it */
 void reload_abandoned(struct server *server); /* the engine is gone with it */
 
@@ -135,7 +136,7 @@ void server_tell_stopping(struct server *server, const char *reason);
 
 /* Sets up the handles for the engine's news. */
 void server_listen_to_engine(struct server *server);
-void server_wake(void *user); /* engine thread: of the server `user` */
+void server_wake(void *user); /* a replica's thread: of the server `user` */
 
 /* Stops a drained server with nobody connected and no launch under way. */
 void server_stop_if_done(struct server *server);

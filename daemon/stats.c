@@ -1,5 +1,7 @@
 #include "stats.h"
 
+#include "model.h"
+
 #include <string.h>
 
 /* Smallest n with 2^n >= rows. */
@@ -17,8 +19,13 @@ uint32_t stats_bucket_rows(uint32_t rows, uint32_t max_rows)
 
 void stats_count_launch(struct stats *stats, const struct draft *draft, uint32_t max_rows)
 {
+	struct replica_stats *replica = &stats->replicas[draft->replica];
+
 	if (!draft->launch_rows)
 		return;
+	replica->launches++;
+	replica->rows += draft->launch_rows;
+	replica->busy_us += draft->device_us;
 	stats->launches[draft->steps][bucket_index(draft->launch_rows)]++;
 	stats->launched_rows += draft->launch_rows;
 	stats->launched_places += stats_bucket_rows(draft->launch_rows, max_rows);
@@ -98,6 +105,25 @@ static void pack_launches(msgpack_packer *pk, const struct stats *stats, uint32_
 	}
 }
 
+static void pack_replicas(
+	msgpack_packer *pk, const struct stats *stats, const struct gauges *gauges)
+{
+	const uint32_t ranks = gauges->facts->tensor_parallel;
+
+	pack_text(pk, "replicas"); /* in the order of the list of devices */
+	msgpack_pack_array(pk, gauges->replicas);
+	for (uint32_t i = 0; i < gauges->replicas; i++) {
+		msgpack_pack_map(pk, 4);
+		pack_text(pk, "devices");
+		msgpack_pack_array(pk, ranks);
+		for (uint32_t n = 0; n < ranks; n++)
+			pack_text(pk, model_device(gauges->facts, i, n)->uuid);
+		pack_count(pk, "launches", stats->replicas[i].launches);
+		pack_count(pk, "rows", stats->replicas[i].rows);
+		pack_count(pk, "busy_us", stats->replicas[i].busy_us);
+	}
+}
+
 static double ratio(uint64_t part, uint64_t whole)
 {
 	return whole ? (double)part / (double)whole : 0.0;
@@ -109,7 +135,7 @@ void stats_pack(const struct stats *stats, const struct gauges *gauges, struct w
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, buffer, wire_buffer_write);
-	msgpack_pack_map(&pk, 29);
+	msgpack_pack_map(&pk, 30);
 	pack_text(&pk, "server");
 	pack_text(&pk, "draftd/" DRAFTD_VERSION);
 	pack_text(&pk, "model");
@@ -155,6 +181,7 @@ void stats_pack(const struct stats *stats, const struct gauges *gauges, struct w
 	pack_text(&pk, "occupancy");
 	msgpack_pack_double(&pk, ratio(stats->launched_rows, stats->launched_places));
 	pack_count(&pk, "device_busy_us", stats->device_busy_us);
+	pack_replicas(&pk, stats, gauges);
 	pack_count(&pk, "reloads", stats->reloads);
 	pack_count(&pk, "reloads_failed", stats->reloads_failed);
 	pack_text(&pk, "latency_us");

@@ -16,6 +16,11 @@
 #define STATS_BUCKETS 11 /* launches of 1, 2, 4, … 1024 rows */
 _Static_assert(LIMIT_ROWS_MAX == 1 << (STATS_BUCKETS - 1), "a bucket for every size of launch");
 
+struct replica_stats {
+	uint64_t launches, rows; /* rows launched */
+	uint64_t busy_us;
+};
+
 struct stats {
 	uint64_t started_us;
 	uint64_t connections; /* accepted, all time */
@@ -27,7 +32,8 @@ struct stats {
 	uint64_t launches[LIMIT_STEPS_MAX + 1][STATS_BUCKETS];
 	uint64_t launched_rows,
 		launched_places; /* occupancy: rows over the places of their buckets */
-	uint64_t device_busy_us;
+	uint64_t device_busy_us; /* of all replicas */
+	struct replica_stats replicas[LIMIT_REPLICAS_MAX];
 	uint64_t reloads, reloads_failed;
 	struct histogram queue, device, total; /* us a draft that succeeded; device: its launch */
 };
@@ -38,6 +44,7 @@ struct gauges {
 	uint64_t generation;
 	bool draining;
 	const char *model;
+	uint32_t replicas;
 	const struct markov_facts *facts;
 	uint32_t connections, inflight;
 	uint32_t queue_depth, queue_max;

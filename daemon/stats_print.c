@@ -2,6 +2,8 @@
  * bytes), `_total` on counters, `_info` on constant gauges that carry facts in their labels. */
 #include "stats.h"
 
+#include "model.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,6 +102,37 @@ static void print_info(const struct gauges *gauges, struct wire_buffer *text)
 	}
 }
 
+/* One sample a replica; which devices it has, draftd_replica_info says. */
+static void print_replicas(
+	const struct stats *stats, const struct gauges *gauges, struct wire_buffer *text)
+{
+	const uint32_t ranks = gauges->facts->tensor_parallel;
+
+	head(text, "replica_info", "gauge", "Devices of a replica, by their place in it.");
+	for (uint32_t i = 0; i < gauges->replicas; i++)
+		for (uint32_t n = 0; n < ranks; n++) {
+			print(text,
+				"draftd_replica_info{replica=\"%" PRIu32 "\",rank=\"%" PRIu32 "\",",
+				i, n);
+			label(text, "uuid", model_device(gauges->facts, i, n)->uuid);
+			print(text, "} 1\n");
+		}
+	head(text, "replica_launches_total", "counter", "Launches, by replica.");
+	for (uint32_t i = 0; i < gauges->replicas; i++)
+		print(text, "draftd_replica_launches_total{replica=\"%" PRIu32 "\"} %" PRIu64 "\n",
+			i, stats->replicas[i].launches);
+	head(text, "replica_launched_rows_total", "counter", "Rows launched, by replica.");
+	for (uint32_t i = 0; i < gauges->replicas; i++)
+		print(text,
+			"draftd_replica_launched_rows_total{replica=\"%" PRIu32 "\"} %" PRIu64 "\n",
+			i, stats->replicas[i].rows);
+	head(text, "replica_busy_seconds_total", "counter",
+		"Time in launches, by replica; its rate is the replica's utilization.");
+	for (uint32_t i = 0; i < gauges->replicas; i++)
+		print(text, "draftd_replica_busy_seconds_total{replica=\"%" PRIu32 "\"} %.6f\n", i,
+			(double)stats->replicas[i].busy_us * 1e-6);
+}
+
 static void print_by_name(
 	const struct stats *stats, const struct gauges *gauges, struct wire_buffer *text)
 {
@@ -161,9 +194,10 @@ void stats_print(const struct stats *stats, const struct gauges *gauges, struct 
 		"Places of the buckets of all launches; rows over places is the occupancy.",
 		stats->launched_places);
 	head(text, "device_busy_seconds_total", "counter",
-		"Time in launches; its rate is the utilization.");
+		"Time in launches of all replicas; its rate over their number is the utilization.");
 	print(text, "draftd_device_busy_seconds_total %.6f\n",
 		(double)stats->device_busy_us * 1e-6);
+	print_replicas(stats, gauges, text);
 	counter(text, "reloads_total", "Reloads that succeeded.", stats->reloads);
 	counter(text, "reloads_failed_total", "Reloads that were refused.", stats->reloads_failed);
 

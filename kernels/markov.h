@@ -54,7 +54,8 @@ struct markov_options {
 	const char *devices; /* for cuda: a number or a UUID, or NULL for the first */
 	uint32_t max_rows;   /* rows of the largest batch, >= 1 */
 	uint32_t max_steps;  /* K of the longest block, >= 1 */
-	uint32_t threads;    /* cpu: 0 for one a usable core */
+	uint32_t threads;    /* cpu: 0 for one a usable core of this head's share */
+	uint32_t shares;     /* cpu: heads that share the usable cores; 0 counts as 1 */
 	struct markov_cuda_options cuda;
 };
 

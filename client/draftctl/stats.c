@@ -153,6 +153,33 @@ static void print_launches(const char *key, json_t *launches)
 	}
 }
 
+/* [{key: value or [value]}]: one line each, numbered. */
+static void print_records(const char *key, json_t *records)
+{
+	json_t *record, *value, *item;
+	const char *name;
+	size_t i, n;
+
+	json_array_foreach(records, i, record)
+	{
+		const char *separator = "";
+
+		printf("%-*s%-3zu", KEY_COLUMN, i == 0 ? label(key).at : "", i);
+		json_object_foreach(record, name, value)
+		{
+			printf("%s%s", separator, label(name).at);
+			separator = ", ";
+			if (!json_is_array(value))
+				printf(" %s", scalar(name, value).at);
+			json_array_foreach(value, n, item)
+			{
+				printf(" %s", scalar(name, item).at);
+			}
+		}
+		putchar('\n');
+	}
+}
+
 static void print_table(json_t *root)
 {
 	const char *key;
@@ -165,6 +192,8 @@ static void print_table(json_t *root)
 			print_distributions(key, value);
 		else if (json_is_object(value))
 			print_counts(key, value);
+		else if (json_is_object(json_array_get(value, 0)))
+			print_records(key, value);
 		else if (json_is_array(value))
 			print_launches(key, value);
 		else

@@ -58,6 +58,14 @@ static void launches_of(json_t *document, double *ret_count, double *ret_places)
 	}
 }
 
+/* At least one, of which a draftd may say nothing. */
+static double replica_count(json_t *document)
+{
+	size_t count = json_array_size(json_object_get(document, "replicas"));
+
+	return count > 0 ? (double)count : 1;
+}
+
 struct top_rates top_rates(json_t *before, json_t *now)
 {
 	double count, places, count_before, places_before, filled, seconds;
@@ -77,7 +85,7 @@ struct top_rates top_rates(json_t *before, json_t *now)
 	rates.launches = (count - count_before) / seconds;
 	rates.errors = (error_count(now) - error_count(before)) / seconds;
 	rates.occupancy = places > places_before ? filled / (places - places_before) : NAN;
-	rates.busy = rise(before, now, "device_busy_us") / 1e6 / seconds;
+	rates.busy = rise(before, now, "device_busy_us") / 1e6 / seconds / replica_count(now);
 	return rates;
 }
 
@@ -216,6 +224,26 @@ static void print_errors(FILE *to, json_t *before, json_t *now)
 	fprintf(to, "%s\n", any ? "" : "none");
 }
 
+/* Of several, how busy each one is. */
+static void print_replicas(FILE *to, json_t *before, json_t *now, double seconds)
+{
+	json_t *old = json_object_get(same_run(before, now), "replicas");
+	json_t *replicas = json_object_get(now, "replicas");
+	json_t *replica;
+	size_t i;
+
+	if (json_array_size(replicas) < 2)
+		return;
+	fprintf(to, "replicas  ");
+	json_array_foreach(replicas, i, replica)
+	{
+		double busy_us = rise(json_array_get(old, i), replica, "busy_us");
+
+		fprintf(to, " %zu: %s", i, percent(busy_us / 1e6 / seconds).at);
+	}
+	fputc('\n', to);
+}
+
 static void print_screen(FILE *to, json_t *before, json_t *now, const char *devices)
 {
 	const struct top_rates rates = top_rates(before, now);
@@ -240,6 +268,7 @@ static void print_screen(FILE *to, json_t *before, json_t *now, const char *devi
 
 	fprintf(to, "\noccupancy  %-12s busy  %-12s reloads  %s\n", percent(rates.occupancy).at,
 		percent(rates.busy).at, text_count(count_of(now, "reloads")).at);
+	print_replicas(to, before, now, rates.seconds);
 	fprintf(to, "queue      %s of %s", text_count(count_of(now, "queue_depth")).at,
 		text_count(count_of(now, "queue_max")).at);
 	fprintf(to, ", in flight %s, connections %s\n", text_count(count_of(now, "inflight")).at,

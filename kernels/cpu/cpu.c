@@ -234,6 +234,17 @@ static void describe_processor(struct markov_device *device)
 		fclose(info);
 }
 
+/* At least one, even when more heads than cores share them. */
+static unsigned choose_threads(const struct markov_options *options)
+{
+	unsigned shares = options->shares ? options->shares : 1;
+	unsigned usable = pool_usable_threads();
+
+	if (options->threads)
+		return options->threads;
+	return usable > shares ? usable / shares : 1;
+}
+
 int cpu_open(const struct markov_options *options, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct markov_facts *facts, void **ret_state, struct error_text *error)
@@ -247,8 +258,7 @@ int cpu_open(const struct markov_options *options, const struct checkpoint *chec
 	tables = &cpu->model.tables;
 	result = path_choose(&cpu->model.path, error);
 	if (result == 0)
-		result = pool_start(options->threads ? options->threads : pool_usable_threads(),
-			&cpu->pool, error);
+		result = pool_start(choose_threads(options), &cpu->pool, error);
 	if (result == 0)
 		result = tables_init(tables, checkpoint, progress, user, error);
 	if (result < 0)

@@ -6,6 +6,7 @@ must have as many descriptors and threads as before its first client, and must e
 Environment: BUILD, the build folder; DRAFTD_WRAPPER, a command that draftd is started under (valgrind).
 """
 
+import ctypes
 import os
 import pathlib
 import random
@@ -167,6 +168,29 @@ class Daemon:
             self.probe.close()
         os.close(self.pidfd)
         self.manager.close()
+
+
+class Tracer:
+    """Stops single threads, as a debugger does."""
+
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+        self.libc.ptrace.restype = ctypes.c_long
+
+    def ptrace(self, request, thread):
+        if self.libc.ptrace(request, thread, None, None) < 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def stop(self, thread):
+        self.ptrace(self.SEIZE, thread)
+        self.ptrace(self.INTERRUPT, thread)
+        os.waitpid(thread, self.WALL)
+
+    def go_on(self, thread):
+        self.ptrace(self.DETACH, thread)
 
 
 @pytest.fixture

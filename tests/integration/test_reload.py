@@ -138,8 +138,10 @@ def wait_for(condition, daemon):
         daemon.probe.call("ping")
 
 
-def test_reloads_under_load(start, folder, models):
-    """Fifty reloads, from one model to the other and back: each reply has the tokens of the model that its generation names."""
+@pytest.mark.parametrize("devices", ["CPU", "CPU,CPU"], ids=["one replica", "two replicas"])
+def test_reloads_under_load(start, folder, models, devices):
+    """Fifty reloads, from one model to the other and back: each reply has the tokens of the model that its generation names, and
+    generations never go back, whichever replica launched."""
     files, tokens = models
     model, staged = folder / "model.safetensors", folder / "staged"
 
@@ -148,7 +150,7 @@ def test_reloads_under_load(start, folder, models):
         os.replace(staged, model)
 
     put(0)
-    daemon = start(model=model)
+    daemon = start("--devices", devices, model=model)
 
     def check(result):
         assert result["tokens"] == tokens[(result["generation"] - 1) % 2], result["generation"]
@@ -172,6 +174,7 @@ def test_reloads_under_load(start, folder, models):
     assert stats["drafts"] == sum(client.answered for client in clients) + reloads
     assert all(client.refused == client.again == client.broken == 0 and client.connections == 1 for client in clients)
     assert sum(stats["errors"].values()) == 1
+    assert len(stats["replicas"]) == devices.count("CPU") and all(one["launches"] > 0 for one in stats["replicas"])
 
 
 class Manager:

@@ -1,6 +1,5 @@
 """draftd under a service manager: what it tells its NOTIFY_SOCKET and when, when it feeds the watchdog, what the journal gets."""
 
-import ctypes
 import os
 import select
 import signal
@@ -10,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE_S, SANITIZED, WRAPPER, Daemon
+from conftest import PATIENCE_S, SANITIZED, WRAPPER, Daemon, Tracer
 from test_lifecycle import CASE, reloadable  # noqa: F401 (a fixture)
 from wire_codec import ErrorReply
 
@@ -208,29 +207,6 @@ def test_a_hung_loop_loses_the_watchdog(start):
     assert not watchdog_within(daemon, 0.5)
     daemon.process.send_signal(signal.SIGCONT)
     assert watchdog_within(daemon, PATIENCE_S)
-
-
-class Tracer:
-    """Stops single threads, as a debugger does."""
-
-    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
-
-    def __init__(self):
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-        self.libc.ptrace.restype = ctypes.c_long
-
-    def ptrace(self, request, thread):
-        if self.libc.ptrace(request, thread, None, None) < 0:
-            raise OSError(ctypes.get_errno(), "ptrace")
-
-    def stop(self, thread):
-        self.ptrace(self.SEIZE, thread)
-        self.ptrace(self.INTERRUPT, thread)
-        os.waitpid(thread, self.WALL)
-
-    def go_on(self, thread):
-        self.ptrace(self.DETACH, thread)
 
 
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="half a minute of waiting; valgrind runs one thread at a time")

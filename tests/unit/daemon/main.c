@@ -14,6 +14,7 @@
 	SUITE(outbox)                                                                              \
 	SUITE(placement)                                                                           \
 	SUITE(region)                                                                              \
+	SUITE(replicas)                                                                            \
 	SUITE(request)                                                                             \
 	SUITE(scheduler)                                                                           \
 	SUITE(stats)                                                                               \

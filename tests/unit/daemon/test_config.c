@@ -2,6 +2,7 @@
  * for what is not. */
 #include "daemon/config.h"
 #include "daemon/config_file.h"
+#include "daemon/devices.h"
 #include "daemon/limits.h"
 #include "daemon/options.h"
 
@@ -78,6 +79,8 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_ptr_null(config.devices);
 	ck_assert_ptr_null(config.config_path);
 	ck_assert(!config.has_multiplier && !config.has_soft_cap && !config.check_config);
+	ck_assert_uint_eq(config.tensor_parallel, 1);
+	ck_assert_uint_eq(config.replicas, 1);
 	ck_assert_uint_eq(config.threads, 0);
 	ck_assert_uint_eq(config.max_rows, 64);
 	ck_assert_uint_eq(config.max_steps, 8);
@@ -268,6 +271,119 @@ START_TEST(bad_command_lines)
 	ck_assert_int_eq(PARSE("--model", "m", "--max-memory-bytes", "1M"), -EINVAL);
 	ck_assert_ptr_nonnull(
 		strstr(error.text, "max_memory_bytes is 1048576, less than max_region_bytes"));
+}
+END_TEST
+
+/* ---- devices ---- */
+
+#define EIGHT(tens) tens "0," tens "1," tens "2," tens "3," tens "4," tens "5," tens "6," tens "7"
+#define THIRTY_TWO  "0,1,2,3,4,5,6,7," EIGHT("1") "," EIGHT("2") "," EIGHT("3")
+#define UUID_63     "GPU-45678901234567890123456789012345678901234567890123456789012"
+
+static const struct {
+	const char *backend, *devices, *tensor_parallel; /* NULL: not given */
+	uint32_t group, replicas;
+	const char *last; /* group */
+} good_devices[] = {
+	{"auto", NULL, "1", 1, 1, NULL},
+	{"cuda", "0", NULL, 1, 1, "0"},
+	{"auto", "0,1", NULL, 2, 1, "0,1"},
+	{"cuda", "0,1", "2", 2, 1, "0,1"},
+	{"cuda", "0,1", "1", 1, 2, "1"},
+	{"cuda", "3,1,2,0", "2", 2, 2, "2,0"},
+	{"cuda", "0,1,2", "1", 1, 3, "2"},
+	{"cuda", "0,1,2,3,4,5", "2", 2, 3, "4,5"},
+	{"cuda", "10,GPU-01234567-89ab-cdef-0123-456789abcdef", "1", 1, 2,
+		"GPU-01234567-89ab-cdef-0123-456789abcdef"},
+	{"cuda", UUID_63, NULL, 1, 1, UUID_63},
+	{"cuda", THIRTY_TWO, NULL, 32, 1, THIRTY_TWO},
+	{"cuda", THIRTY_TWO, "1", 1, 32, "37"},
+	{"cuda", THIRTY_TWO, "16", 16, 2, EIGHT("2") "," EIGHT("3")},
+	{"cpu", NULL, NULL, 1, 1, NULL},
+	{"cpu", "CPU", NULL, 1, 1, "CPU"},
+	{"cpu", "CPU,CPU,CPU", NULL, 1, 3, "CPU"},
+	{"cpu", "CPU,CPU", "1", 1, 2, "CPU"},
+};
+
+static int parse_devices(const char *backend, const char *devices, const char *tensor_parallel)
+{
+	const char *argv[10] = {"draftd", "--model", "m", "--backend", backend};
+	int argc = 5;
+
+	if (devices) {
+		argv[argc++] = "--devices";
+		argv[argc++] = devices;
+	}
+	if (tensor_parallel) {
+		argv[argc++] = "--tensor-parallel";
+		argv[argc++] = tensor_parallel;
+	}
+	return config_parse(argc, (char **)(uintptr_t)argv, &config, &error);
+}
+
+START_TEST(devices_are_cut_into_replicas)
+{
+	char text[256];
+
+	ck_assert_int_eq(parse_devices(good_devices[_i].backend, good_devices[_i].devices,
+				 good_devices[_i].tensor_parallel),
+		0);
+	ck_assert_uint_eq(config.tensor_parallel, good_devices[_i].group);
+	ck_assert_uint_eq(config.replicas, good_devices[_i].replicas);
+	if (!config.devices)
+		return;
+	ck_assert(devices_of(
+		config.devices, config.tensor_parallel, config.replicas - 1, text, sizeof(text)));
+	ck_assert_str_eq(text, good_devices[_i].last);
+	ck_assert(devices_of(config.devices, config.tensor_parallel, config.replicas - 1, text,
+		strlen(good_devices[_i].last) + 1));
+	ck_assert(!devices_of(config.devices, config.tensor_parallel, config.replicas - 1, text,
+		strlen(good_devices[_i].last)));
+}
+END_TEST
+
+static const struct {
+	const char *backend, *devices, *tensor_parallel, *text;
+} bad_devices[] = {
+	{"cuda", "0,,1", NULL,
+		"devices has an empty place; write numbers or UUIDs with one comma between two"},
+	{"cuda", "0,1,", NULL,
+		"devices has an empty place; write numbers or UUIDs with one comma between two"},
+	{"cuda", ",", NULL,
+		"devices has an empty place; write numbers or UUIDs with one comma between two"},
+	{"cuda", "0, 1", NULL,
+		"devices has \" 1\"; write numbers or UUIDs with commas and no blanks"},
+	{"cuda", "0,00", NULL, "devices has \"00\"; write a number without zeros before it"},
+	{"cuda", UUID_63 "3", NULL,
+		"devices has a name of 64 bytes, the most is 63; write numbers or UUIDs, as "
+		"nvidia-smi -L prints them"},
+	{"cuda", "0,1,0", "1", "devices has 0 twice; name each GPU once"},
+	{"auto", "GPU-a,GPU-a", NULL, "devices has GPU-a twice; name each GPU once"},
+	{"cuda", THIRTY_TWO ",40", "1", "devices lists 33, the most is 32; list fewer"},
+	{"cuda", "0,CPU", NULL, "devices names the CPU, but backend is cuda; name GPUs or use cpu"},
+	{"auto", "CPU", NULL, "devices names the CPU, but backend is auto; name GPUs or use cpu"},
+	{"cpu", "0", NULL, "devices names GPUs, but backend is cpu; leave devices out or use cuda"},
+	{"cpu", "CPU,0", NULL,
+		"devices names GPUs, but backend is cpu; leave devices out or use cuda"},
+	{"cpu", "CPU,CPU", "2",
+		"tensor_parallel is 2, but backend is cpu, which shares no vocabulary; leave it "
+		"out"},
+	{"cuda", "0,1,2", NULL,
+		"devices lists 3, and a group must have a power of two; list so many, or set "
+		"tensor_parallel (1: each is a replica)"},
+	{"cuda", "0,1,2", "3", "tensor_parallel is 3; it must be a power of two up to 32"},
+	{"cuda", "0,1,2", "2", "tensor_parallel is 2, and devices lists 3; list a multiple of it"},
+	{"cuda", "0,1", "4", "tensor_parallel is 4, and devices lists 2; list a multiple of it"},
+	{"auto", NULL, "2", "tensor_parallel is 2, and devices lists 0; list a multiple of it"},
+	{"cuda", "0", "33", "--tensor-parallel is 33; it must be 0 to 32"},
+};
+
+START_TEST(bad_devices_are_named_with_what_would_be_right)
+{
+	ck_assert_int_eq(parse_devices(bad_devices[_i].backend, bad_devices[_i].devices,
+				 bad_devices[_i].tensor_parallel),
+		-EINVAL);
+	ck_assert_str_eq(error.text, bad_devices[_i].text);
 }
 END_TEST
 
@@ -575,6 +691,10 @@ Suite *config_suite(void)
 	tcase_add_loop_test(values, bad_values_are_named_with_what_would_be_right, 0,
 		(int)(sizeof(bad_values) / sizeof(bad_values[0])));
 	tcase_add_test(values, bad_command_lines);
+	tcase_add_loop_test(values, devices_are_cut_into_replicas, 0,
+		sizeof(good_devices) / sizeof(good_devices[0]));
+	tcase_add_loop_test(values, bad_devices_are_named_with_what_would_be_right, 0,
+		sizeof(bad_devices) / sizeof(bad_devices[0]));
 	tcase_add_test(values, socket_path_holds_107_bytes_not_108);
 	tcase_add_test(values, file_sets_everything);
 	tcase_add_loop_test(values, bad_files_give_one_sentence_with_the_line, 0,

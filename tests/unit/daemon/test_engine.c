@@ -1,235 +1,38 @@
-/* The engine on a backend that the test holds in its hands: a launch ends when the test says so,
- * with what the test says. (This file stands in for kernels/markov.c in this program; the real one
- * runs in the integration tests. A lost device and a launch that is caught in the middle can't be
- * had from the CPU.) */
+/* One replica on a backend that the test holds in its hands (engine_fixture.h): a lost device and a
+ * launch that is caught in the middle can't be had from the CPU. */
+#include "engine_fixture.h"
+
 #include "daemon/clock.h"
-#include "daemon/engine.h"
-#include "daemon/event.h"
-#include "daemon/limits.h"
-#include "daemon/scheduler.h"
-#include "kernels/backend.h"
 
 #include <check.h>
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 Suite *engine_suite(void);
 
-#define MAX_ROWS  4
-#define MAX_QUEUE 6
-#define STEPS     2
-#define SPIN_US   200
-
-struct markov_head {
-	int number;
-	bool closed;
-};
-
-static sem_t launched, may_end; /* a launch has begun; it may end */
-static int result;              /* of the next launch */
-static uint32_t last_rows, last_steps;
-static enum memory_kind last_base[MAX_ROWS], last_logits[MAX_ROWS];
-static int last_head;
-static struct markov_head heads[2];
-
-int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
-	void (*progress)(void *user, const char *what, double done), void *user,
-	struct markov_head **ret, struct error_text *error)
-{
-	(void)options, (void)checkpoint, (void)progress, (void)user, (void)ret;
-	return error_text_set(error, ENOSYS, "not in this program");
-}
-
-void markov_close(struct markov_head *head)
-{
-	if (head)
-		head->closed = true;
-}
-
-const struct markov_facts *markov_facts(const struct markov_head *head)
-{
-	static const struct markov_facts facts = {.backend = "cpu", .vocab = 1000, .rank = 500};
-
-	(void)head;
-	return &facts;
-}
-
-/* A token says where its row came from and which step it is. */
-int markov_launch(
-	struct markov_head *head, const struct markov_batch *batch, struct error_text *error)
-{
-	ck_assert(!head->closed);
-	last_head = head->number;
-	last_rows = batch->rows;
-	last_steps = batch->steps;
-	memcpy(last_base, batch->base_memory, batch->rows * sizeof(*last_base));
-	memcpy(last_logits, batch->logits_memory, batch->rows * sizeof(*last_logits));
-	sem_post(&launched);
-	sem_wait(&may_end);
-	if (result < 0)
-		return error_text_set(error, -result, "as the test wanted");
-	for (uint32_t row = 0; row < batch->rows; row++) {
-		for (uint32_t step = 0; step < batch->steps; step++)
-			batch->tokens[row * batch->steps + step] = batch->anchors[row] * 10 + step;
-		batch->flags[row] = (uint8_t)batch->anchors[row];
-	}
-	return 0;
-}
-
-int markov_wait(struct markov_head *head, struct error_text *error)
-{
-	(void)head, (void)error;
-	return 0;
-}
-
-static struct engine *engine;
-static struct request_pool pool;
-static struct scheduler_flow flow, other;
-static sem_t woken;
-static struct link got;
-
-static void wake(void *user)
-{
-	(void)user;
-	sem_post(&woken);
-}
-
-static void set_up(uint64_t spin_us)
-{
-	const struct engine_options options = {
-		.max_queue = MAX_QUEUE,
-		.max_rows = MAX_ROWS,
-		.max_steps = STEPS,
-		.spin_us = spin_us,
-		.wake = wake,
-	};
-	struct error_text error;
-
-	sem_init(&launched, 0, 0);
-	sem_init(&may_end, 0, 0);
-	sem_init(&woken, 0, 0);
-	link_init(&got);
-	request_pool_init(&pool);
-	scheduler_flow_init(&flow);
-	scheduler_flow_init(&other);
-	result = 0;
-	heads[0] = (struct markov_head){.number = 0};
-	heads[1] = (struct markov_head){.number = 1};
-	ck_assert_int_eq(engine_start(&options, &heads[0], 1, &engine, &error), 0);
-}
-
 static void setup(void)
 {
-	set_up(0);
+	engine_set_up(1, 0);
 }
 
 static void setup_spinning(void)
 {
-	set_up(SPIN_US);
-}
-
-static void free_all(struct link *list)
-{
-	struct link *link;
-
-	while ((link = link_pop(list)))
-		request_free(LINK_OWNER(link, struct request, queue));
-}
-
-static void teardown(void)
-{
-	struct link left;
-
-	link_init(&left);
-	ck_assert_int_eq(engine_stop(engine, &left), 0);
-	free_all(&left);
-	free_all(&got);
-}
-
-/* Rows with anchors id*10, id*10 + 1, … */
-static struct request *make(uint32_t id, uint32_t rows, uint32_t steps)
-{
-	struct draft_call wire = {.rows = rows, .steps = steps};
-	uint8_t *copy;
-	struct request *request = request_new_draft(&pool, id, &wire, 0, &copy);
-
-	ck_assert_ptr_nonnull(request);
-	request->draft.deadline_us = UINT64_MAX;
-	for (uint32_t row = 0; row < rows; row++) {
-		request->draft.anchors[row] = id * 10 + row;
-		request->draft.positions[row] = request->draft.seeds[row] = 0;
-		request->draft.temperatures[row] = 0;
-	}
-	return request;
-}
-
-static struct request *submit(uint32_t id, uint32_t rows, uint32_t steps)
-{
-	struct request *request = make(id, rows, steps);
-
-	ck_assert_int_eq(engine_submit(engine, &flow, request), 0);
-	return request;
-}
-
-static void let_end(void)
-{
-	sem_post(&may_end);
-}
-
-/* Collects until `count` requests have come back in this call. */
-static struct engine_report collect(unsigned count)
-{
-	struct engine_report all = {0};
-
-	while (count) {
-		struct engine_report report;
-		struct link *link;
-
-		sem_wait(&woken);
-		engine_collect(engine, &report);
-		all.lost = report.lost;
-		if (report.reason.text[0])
-			all.reason = report.reason;
-		all.swapped |= report.swapped;
-		while ((link = link_pop(&report.finished))) {
-			ck_assert_uint_gt(count, 0);
-			count--;
-			link_append(&got, link);
-		}
-	}
-	return all;
-}
-
-static void check_tokens(const struct request *request)
-{
-	const struct draft *draft = &request->draft;
-
-	ck_assert_int_eq(draft->state, REQUEST_DONE);
-	ck_assert_int_eq(draft->error, ERROR_NONE);
-	for (uint32_t row = 0; row < draft->rows; row++) {
-		ck_assert_uint_eq(draft->flags[row], (request->id * 10 + row) & 0xff);
-		for (uint32_t step = 0; step < draft->steps; step++)
-			ck_assert_uint_eq(draft->tokens[row * draft->steps + step],
-				(request->id * 10 + row) * 10 + step);
-	}
+	engine_set_up(1, SPIN_US);
 }
 
 START_TEST(a_draft_comes_back_with_its_tokens)
 {
 	struct request *request = submit(7, 3, STEPS);
 
-	sem_wait(&launched);
-	let_end();
+	sem_wait(&gates[0].launched);
+	let_end(0);
 	collect(1);
 	check_tokens(request);
 	ck_assert_uint_eq(request->draft.generation, 1);
 	ck_assert_uint_eq(request->draft.launch_rows, 3);
-	ck_assert_uint_eq(last_steps, STEPS);
+	ck_assert_uint_eq(gates[0].steps, STEPS);
 }
 END_TEST
 
@@ -238,18 +41,18 @@ START_TEST(a_busy_device_lets_requests_gather)
 {
 	struct request *a = submit(1, 1, STEPS), *b, *c, *d;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	b = submit(2, 2, STEPS);
 	c = submit(3, 2, STEPS);
 	d = submit(4, 1, STEPS);
 	ck_assert_uint_eq(engine_queue_depth(engine), 3);
-	let_end();
-	sem_wait(&launched);
-	ck_assert_uint_eq(last_rows, 4);
-	let_end();
-	sem_wait(&launched);
-	ck_assert_uint_eq(last_rows, 1);
-	let_end();
+	let_end(0);
+	sem_wait(&gates[0].launched);
+	ck_assert_uint_eq(gates[0].rows, 4);
+	let_end(0);
+	sem_wait(&gates[0].launched);
+	ck_assert_uint_eq(gates[0].rows, 1);
+	let_end(0);
 	collect(4);
 	check_tokens(a);
 	check_tokens(b);
@@ -266,21 +69,21 @@ START_TEST(each_row_says_what_memory_it_lies_in)
 	struct request *plain = make(2, 1, STEPS), *mixed = make(3, 2, STEPS);
 
 	submit(1, 1, STEPS);
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	mixed->draft.base.memory = MEMORY_DEVICE;
 	mixed->draft.logits.memory = MEMORY_PINNED;
 	ck_assert_int_eq(engine_submit(engine, &flow, plain), 0);
 	ck_assert_int_eq(engine_submit(engine, &flow, mixed), 0);
-	let_end();
-	sem_wait(&launched);
-	ck_assert_uint_eq(last_rows, 3);
-	ck_assert_int_eq(last_base[0], MEMORY_PLAIN);
-	ck_assert_int_eq(last_logits[0], MEMORY_PLAIN);
+	let_end(0);
+	sem_wait(&gates[0].launched);
+	ck_assert_uint_eq(gates[0].rows, 3);
+	ck_assert_int_eq(gates[0].base[0], MEMORY_PLAIN);
+	ck_assert_int_eq(gates[0].logits[0], MEMORY_PLAIN);
 	for (uint32_t row = 1; row < 3; row++) {
-		ck_assert_int_eq(last_base[row], MEMORY_DEVICE);
-		ck_assert_int_eq(last_logits[row], MEMORY_PINNED);
+		ck_assert_int_eq(gates[0].base[row], MEMORY_DEVICE);
+		ck_assert_int_eq(gates[0].logits[row], MEMORY_PINNED);
 	}
-	let_end();
+	let_end(0);
 	collect(3);
 }
 END_TEST
@@ -289,20 +92,20 @@ START_TEST(cancel_takes_back_what_waits_and_nothing_else)
 {
 	struct request *running = submit(1, 1, STEPS), *waiting;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	waiting = submit(2, 1, STEPS);
 	ck_assert(!engine_cancel(engine, running));
 	ck_assert(engine_cancel(engine, waiting));
 	ck_assert_uint_eq(engine_queue_depth(engine), 0);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(running);
 	ck_assert(!engine_cancel(engine, running)); /* done */
 	request_free(waiting);
 	/* The thread went to sleep with nothing to do and still hears the next one. */
 	submit(3, 1, STEPS);
-	sem_wait(&launched);
-	let_end();
+	sem_wait(&gates[0].launched);
+	let_end(0);
 	collect(1);
 }
 END_TEST
@@ -318,14 +121,14 @@ START_TEST(submit_and_cancel_race)
 			request_free(request);
 		} else {
 			running++;
-			let_end();
+			let_end(0);
 			collect(1);
 			check_tokens(request);
 		}
 	}
 	ck_assert_uint_le(running, 500);
 	submit(2, 1, STEPS);
-	let_end();
+	let_end(0);
 	collect(1);
 }
 END_TEST
@@ -335,13 +138,13 @@ START_TEST(max_queue_and_one_more)
 	struct request *surplus = make(99, 1, STEPS);
 
 	submit(1, 4, STEPS);
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	for (uint32_t i = 0; i < MAX_QUEUE; i++)
 		submit(10 + i, 4, STEPS);
 	ck_assert_int_eq(engine_submit(engine, &flow, surplus), -ENOBUFS);
 	request_free(surplus);
 	for (uint32_t i = 0; i < MAX_QUEUE + 1; i++)
-		let_end();
+		let_end(0);
 	collect(MAX_QUEUE + 1);
 }
 END_TEST
@@ -350,15 +153,15 @@ START_TEST(an_expired_request_is_not_launched)
 {
 	struct request *running = submit(1, 1, STEPS), *expired;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	expired = make(2, 1, STEPS);
 	expired->draft.deadline_us = 1; /* long ago */
 	ck_assert_int_eq(engine_submit(engine, &flow, expired), 0);
-	let_end();
+	let_end(0);
 	collect(2);
 	check_tokens(running);
 	ck_assert_int_eq(expired->draft.error, ERROR_DEADLINE_EXCEEDED);
-	ck_assert_int_ne(sem_trywait(&launched), 0);
+	ck_assert_int_ne(sem_trywait(&gates[0].launched), 0);
 }
 END_TEST
 
@@ -367,15 +170,15 @@ START_TEST(a_failed_launch_fails_its_requests_only)
 	struct request *request = submit(1, 1, STEPS);
 	struct engine_report report;
 
-	result = -EINVAL;
-	let_end();
+	gates[0].result = -EINVAL;
+	let_end(0);
 	report = collect(1);
 	ck_assert_int_eq(request->draft.error, ERROR_INTERNAL);
 	ck_assert(!report.lost);
 	ck_assert_str_eq(report.reason.text, "as the test wanted");
-	result = 0;
+	gates[0].result = 0;
 	request = submit(2, 1, STEPS);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(request);
 }
@@ -386,10 +189,10 @@ START_TEST(a_lost_device_loses_everything)
 	struct request *running = submit(1, 1, STEPS), *waiting, *late;
 	struct engine_report report;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	waiting = submit(2, 1, STEPS);
-	result = -EIO;
-	let_end();
+	gates[0].result = -EIO;
+	let_end(0);
 	report = collect(2);
 	ck_assert(report.lost);
 	ck_assert_int_eq(running->draft.error, ERROR_DEVICE_LOST);
@@ -406,15 +209,15 @@ START_TEST(a_swap_waits_for_the_launch_and_precedes_the_next)
 	struct request *before = submit(1, 1, STEPS), *after;
 	struct engine_report report;
 
-	sem_wait(&launched);
-	engine_swap(engine, &heads[1], 2);
+	sem_wait(&gates[0].launched);
+	engine_swap(engine, next_heads, 2);
 	after = submit(2, 1, STEPS);
-	ck_assert(!heads[0].closed);
-	let_end();
-	sem_wait(&launched);
-	ck_assert_int_eq(last_head, 1);
-	ck_assert(heads[0].closed);
-	let_end();
+	ck_assert(!heads[0]->closed);
+	let_end(0);
+	sem_wait(&gates[0].launched);
+	ck_assert_int_eq(gates[0].generation, 2);
+	ck_assert(heads[0]->closed);
+	let_end(0);
 	report = collect(2);
 	ck_assert(report.swapped);
 	ck_assert_uint_eq(before->draft.generation, 1);
@@ -426,12 +229,12 @@ START_TEST(an_idle_engine_swaps_at_once)
 {
 	struct engine_report report;
 
-	engine_swap(engine, &heads[1], 2);
+	engine_swap(engine, next_heads, 2);
 	sem_wait(&woken);
 	engine_collect(engine, &report);
 	ck_assert(report.swapped);
-	ck_assert(heads[0].closed);
-	ck_assert(!heads[1].closed);
+	ck_assert(heads[0]->closed);
+	ck_assert(!next_heads[0]->closed);
 }
 END_TEST
 
@@ -446,12 +249,12 @@ START_TEST(a_launch_is_overdue_by_its_size)
 	ck_assert(!engine_busy(engine));
 	before = clock_us();
 	submit(1, 3, STEPS);
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	after = clock_us();
 	ck_assert(engine_busy(engine));
 	ck_assert_uint_eq(engine_overdue_us(engine, before + may_us), 0);
 	ck_assert_uint_gt(engine_overdue_us(engine, after + may_us + 1), may_us);
-	let_end();
+	let_end(0);
 	collect(1);
 	ck_assert_uint_eq(engine_overdue_us(engine, UINT64_MAX), 0);
 	ck_assert(!engine_busy(engine));
@@ -471,7 +274,7 @@ START_TEST(a_loop_that_watches_is_not_woken)
 	ck_assert(!engine_has_news(engine));
 	engine_watch(engine, true);
 	submit(1, 1, STEPS);
-	let_end();
+	let_end(0);
 	wait_for_news();
 	engine_collect(engine, &report);
 	ck_assert(!link_alone(&report.finished));
@@ -481,7 +284,7 @@ START_TEST(a_loop_that_watches_is_not_woken)
 
 	/* What comes before it stops to watch is there to be asked for; what comes after wakes. */
 	submit(2, 1, STEPS);
-	let_end();
+	let_end(0);
 	wait_for_news();
 	engine_watch(engine, false);
 	ck_assert(engine_has_news(engine));
@@ -490,7 +293,7 @@ START_TEST(a_loop_that_watches_is_not_woken)
 	link_splice(&got, &report.finished);
 	ck_assert_int_ne(sem_trywait(&woken), 0);
 	submit(3, 1, STEPS);
-	let_end();
+	let_end(0);
 	collect(1);
 }
 END_TEST
@@ -501,7 +304,7 @@ START_TEST(nobody_waits_for_ever_for_one_that_stays_away)
 	const unsigned rounds = 100;
 
 	for (unsigned i = 0; i < 3 * rounds; i++)
-		let_end();
+		let_end(0);
 	for (unsigned i = 0; i < rounds; i++) {
 		submit(1, 1, STEPS);
 		ck_assert_int_eq(engine_submit(engine, &other, make(2, 1, STEPS)), 0);
@@ -513,116 +316,18 @@ START_TEST(nobody_waits_for_ever_for_one_that_stays_away)
 }
 END_TEST
 
-/* teardown() stops the engine with one running, one waiting. */
+/* engine_tear_down() stops the engine with one running, one waiting. */
 START_TEST(stop_hands_back_what_is_left)
 {
 	submit(1, 1, STEPS);
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	submit(2, 1, STEPS);
-	let_end();
-	let_end();
+	let_end(0);
+	let_end(0);
 }
 END_TEST
 
-/* ---- events: the backend's answer is the test's ---- */
-
-struct answer {
-	atomic_int now; /* what markov_event_query() returns */
-	atomic_uint asked;
-	atomic_bool gated; /* a question says so at `asking` and waits at `may_answer` */
-};
-
-static sem_t asking, may_answer;
-
-static int answer_open(void *state, const char *uuid, const uint8_t *handle, void **ret_event,
-	struct error_text *error)
-{
-	(void)uuid, (void)handle, (void)error;
-	*ret_event = state;
-	return 0;
-}
-
-static int answer_query(const void *event)
-{
-	struct answer *answer = (struct answer *)(uintptr_t)event;
-
-	atomic_fetch_add(&answer->asked, 1);
-	if (atomic_load(&answer->gated)) {
-		sem_post(&asking);
-		sem_wait(&may_answer);
-	}
-	return atomic_load(&answer->now);
-}
-
-static void answer_close(void *event)
-{
-	(void)event;
-}
-
-static const struct memory_backend answers_backend = {
-	.event_open = answer_open, .event_query = answer_query, .event_close = answer_close};
-
-#define ANSWERS (LIMIT_HELD_LOOKS + 6)
-static struct answer answers[ANSWERS];
-static struct event events[ANSWERS];
-static struct scheduler_flow flows[ANSWERS];
-
-static void setup_events(void)
-{
-	static const uint8_t handle[MARKOV_EVENT_HANDLE_BYTES];
-	struct error_text error;
-
-	sem_init(&asking, 0, 0);
-	sem_init(&may_answer, 0, 0);
-	for (unsigned i = 0; i < ANSWERS; i++) {
-		struct markov_memory memory = {&answers_backend, &answers[i]};
-
-		atomic_store(&answers[i].now, 0);
-		atomic_store(&answers[i].asked, 0);
-		atomic_store(&answers[i].gated, false);
-		ck_assert_int_eq(
-			markov_event_open(&memory, "", handle, &events[i].event, &error), 0);
-		scheduler_flow_init(&flows[i]);
-	}
-}
-
-static void teardown_events(void)
-{
-	for (unsigned i = 0; i < ANSWERS; i++)
-		markov_event_close(events[i].event);
-}
-
-static struct request *make_held(uint32_t id, unsigned event)
-{
-	struct request *request = make(id, 1, STEPS);
-
-	request->draft.event = &events[event];
-	request->draft.arrival_us = clock_us();
-	request->draft.event_until_us = UINT64_MAX;
-	return request;
-}
-
-static struct request *submit_held(uint32_t id, unsigned event)
-{
-	struct request *request = make_held(id, event);
-
-	ck_assert_int_eq(engine_submit(engine, &flows[event], request), 0);
-	return request;
-}
-
-/* Until the engine has begun to ask once more than now: what was submitted before has been seen. */
-static void wait_for_look(unsigned event)
-{
-	unsigned before = atomic_load(&answers[event].asked);
-
-	while (atomic_load(&answers[event].asked) < before + 2)
-		sched_yield();
-}
-
-static void fire(unsigned event)
-{
-	atomic_store(&answers[event].now, 1);
-}
+/* ---- events ---- */
 
 START_TEST(a_held_draft_is_passed_and_launched_when_its_event_has_fired)
 {
@@ -632,16 +337,16 @@ START_TEST(a_held_draft_is_passed_and_launched_when_its_event_has_fired)
 	ck_assert_int_eq(engine_submit(engine, &flows[0], held), 0);
 	wait_for_look(0);
 	ck_assert_uint_eq(engine_queue_depth(engine), 1);
-	ck_assert_int_ne(sem_trywait(&launched), 0);
+	ck_assert_int_ne(sem_trywait(&gates[0].launched), 0);
 	passing = submit(2, 1, STEPS);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(passing);
 	wait_for_look(0);
 	ck_assert_int_eq(engine_cancel(engine, passing), false); /* done; the other one is not */
 	fire(0);
-	sem_wait(&launched);
-	let_end();
+	sem_wait(&gates[0].launched);
+	let_end(0);
 	collect(1);
 	check_tokens(held);
 	ck_assert_uint_ge(held->draft.queue_us, 5000);
@@ -655,8 +360,8 @@ START_TEST(an_event_that_has_fired_holds_nothing_up)
 
 	fire(0);
 	request = submit_held(1, 0);
-	sem_wait(&launched);
-	let_end();
+	sem_wait(&gates[0].launched);
+	let_end(0);
 	collect(1);
 	check_tokens(request);
 	ck_assert_uint_eq(atomic_load(&answers[0].asked), 1);
@@ -669,12 +374,12 @@ START_TEST(held_drafts_run_in_the_order_of_their_events)
 
 	wait_for_look(1);
 	fire(1);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(second);
 	ck_assert_uint_eq(engine_queue_depth(engine), 1);
 	fire(0);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(first);
 }
@@ -685,14 +390,14 @@ START_TEST(cancel_takes_back_what_is_held)
 {
 	struct request *running = submit(1, 1, STEPS), *held;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	held = submit_held(2, 0);
 	ck_assert_uint_eq(engine_queue_depth(engine), 1);
 	ck_assert(engine_cancel(engine, held));
 	ck_assert_uint_eq(engine_queue_depth(engine), 0);
 	ck_assert_uint_eq(flows[0].waiting, 0);
 	request_free(held);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(running);
 	ck_assert_uint_eq(atomic_load(&answers[0].asked), 0);
@@ -718,7 +423,7 @@ START_TEST(cancel_while_the_event_is_being_asked)
 	collect(1);
 	ck_assert_int_eq(held->draft.state, REQUEST_DONE);
 	ck_assert_int_eq(held->draft.error, ERROR_CANCELLED);
-	ck_assert_int_ne(sem_trywait(&launched), 0);
+	ck_assert_int_ne(sem_trywait(&gates[0].launched), 0);
 }
 END_TEST
 
@@ -736,10 +441,10 @@ START_TEST(cancel_and_event_race)
 			request_free(request);
 			continue;
 		}
-		let_end();
+		let_end(0);
 		collect(1);
 		if (request->draft.error == ERROR_CANCELLED)
-			ck_assert_int_eq(sem_trywait(&may_end), 0);
+			ck_assert_int_eq(sem_trywait(&gates[0].may_end), 0);
 		else
 			check_tokens(request);
 		free_all(&got);
@@ -778,7 +483,7 @@ START_TEST(an_event_that_never_fires_fails_its_draft_alone)
 	ck_assert_uint_le(
 		atomic_load(&answers[0].asked), took_us / LIMIT_HELD_NAP_US + SPIN_US + 2);
 	fire(1);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(other_one);
 }
@@ -796,7 +501,7 @@ START_TEST(an_event_that_was_given_up_fails_its_draft_alone)
 	ck_assert_int_eq(held->draft.error, ERROR_BAD_REQUEST);
 	ck_assert_ptr_nonnull(strstr(held->draft.reason, "given up"));
 	fire(1);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(other_one);
 }
@@ -825,10 +530,10 @@ START_TEST(a_launch_that_loses_the_device_loses_what_is_held)
 {
 	struct request *running = submit(1, 1, STEPS), *held;
 
-	sem_wait(&launched);
+	sem_wait(&gates[0].launched);
 	held = submit_held(2, 0);
-	result = -EIO;
-	let_end();
+	gates[0].result = -EIO;
+	let_end(0);
 	ck_assert(collect(2).lost);
 	ck_assert_int_eq(running->draft.error, ERROR_DEVICE_LOST);
 	ck_assert_int_eq(held->draft.error, ERROR_DEVICE_LOST);
@@ -841,16 +546,16 @@ START_TEST(a_swap_passes_what_is_held)
 	struct engine_report report;
 
 	wait_for_look(0);
-	engine_swap(engine, &heads[1], 2);
+	engine_swap(engine, next_heads, 2);
 	sem_wait(&woken);
 	engine_collect(engine, &report);
 	ck_assert(report.swapped);
 	fire(0);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(held);
 	ck_assert_uint_eq(held->draft.generation, 2);
-	ck_assert_int_eq(last_head, 1);
+	ck_assert_int_eq(gates[0].generation, 2);
 }
 END_TEST
 
@@ -864,11 +569,11 @@ START_TEST(held_drafts_count_in_max_queue)
 	ck_assert_int_eq(engine_submit(engine, &flows[0], surplus), -ENOBUFS);
 	ck_assert_int_eq(engine_submit(engine, &flows[0], held_surplus), -ENOBUFS);
 	ck_assert_int_eq(engine_submit(engine, &other, surplus), 0); /* a newcomer's first */
-	let_end();
+	let_end(0);
 	collect(1);
 	request_free(held_surplus);
 	for (unsigned i = 0; i < MAX_QUEUE; i++)
-		let_end();
+		let_end(0);
 	fire(0);
 	collect(MAX_QUEUE);
 	ck_assert_uint_eq(engine_queue_depth(engine), 0);
@@ -883,7 +588,7 @@ START_TEST(every_event_has_its_turn)
 	for (uint32_t i = 0; i < ANSWERS; i++)
 		last = submit_held(i, i);
 	fire(ANSWERS - 1);
-	let_end();
+	let_end(0);
 	collect(1);
 	check_tokens(last);
 	ck_assert_uint_eq(engine_queue_depth(engine), ANSWERS - 1);
@@ -911,8 +616,8 @@ static TCase *make_event_case(const char *name, void (*set)(void))
 {
 	TCase *tcase = tcase_create(name);
 
-	tcase_add_checked_fixture(tcase, setup_events, teardown_events);
-	tcase_add_checked_fixture(tcase, set, teardown);
+	tcase_add_checked_fixture(tcase, events_set_up, events_tear_down);
+	tcase_add_checked_fixture(tcase, set, engine_tear_down);
 	tcase_add_test(tcase, a_held_draft_is_passed_and_launched_when_its_event_has_fired);
 	tcase_add_test(tcase, an_event_that_has_fired_holds_nothing_up);
 	tcase_add_test(tcase, held_drafts_run_in_the_order_of_their_events);
@@ -935,7 +640,7 @@ static TCase *make_case(const char *name, void (*set)(void))
 {
 	TCase *tcase = tcase_create(name);
 
-	tcase_add_checked_fixture(tcase, set, teardown);
+	tcase_add_checked_fixture(tcase, set, engine_tear_down);
 	tcase_add_test(tcase, a_draft_comes_back_with_its_tokens);
 	tcase_add_test(tcase, a_busy_device_lets_requests_gather);
 	tcase_add_test(tcase, each_row_says_what_memory_it_lies_in);

@@ -8,6 +8,7 @@
 
 Suite *scheduler_suite(void);
 
+#define REPLICAS  2 /* where nothing else is said, the first one does it all */
 #define MAX_ROWS  8
 #define MAX_QUEUE 16
 
@@ -16,7 +17,7 @@ static struct scheduler_flow flow, other; /* "other" begins with nothing paid */
 
 static void setup(void)
 {
-	scheduler_init(&scheduler, MAX_QUEUE, MAX_ROWS);
+	scheduler_init(&scheduler, REPLICAS, MAX_QUEUE, MAX_ROWS);
 	scheduler_flow_init(&flow);
 	scheduler_flow_init(&other);
 }
@@ -70,7 +71,7 @@ static const char *take(uint64_t now_us)
 {
 	struct scheduler_batch batch;
 
-	scheduler_take(&scheduler, now_us, &batch);
+	scheduler_take(&scheduler, 0, now_us, &batch);
 	ck_assert(link_alone(&batch.expired));
 	return ids(&batch.requests);
 }
@@ -96,7 +97,7 @@ START_TEST(a_lone_request_runs_at_once)
 	struct scheduler_batch batch;
 	struct request *request = add(1, 7, 3, 0);
 
-	scheduler_take(&scheduler, 0, &batch);
+	scheduler_take(&scheduler, 0, 0, &batch);
 	ck_assert_uint_eq(batch.rows, 3);
 	ck_assert_uint_eq(batch.steps, 7);
 	ck_assert_int_eq(request->draft.state, REQUEST_RUNNING);
@@ -236,7 +237,7 @@ START_TEST(deadlines_pass_when_they_are_reached)
 
 	early->draft.deadline_us = 1000;
 	late->draft.deadline_us = 1001;
-	scheduler_take(&scheduler, 1000, &batch);
+	scheduler_take(&scheduler, 0, 1000, &batch);
 	ck_assert_int_eq(early->draft.error, ERROR_DEADLINE_EXCEEDED);
 	ck_assert_int_eq(early->draft.state, REQUEST_DONE);
 	ck_assert_str_eq(ids(&batch.expired), "1");
@@ -251,7 +252,7 @@ START_TEST(everything_may_have_expired)
 
 	add(1, 4, 1, 0)->draft.deadline_us = 5;
 	add(2, 7, 1, 1)->draft.deadline_us = 5;
-	scheduler_take(&scheduler, 6, &batch);
+	scheduler_take(&scheduler, 0, 6, &batch);
 	ck_assert(link_alone(&batch.requests));
 	ck_assert_str_eq(ids(&batch.expired), "1 2");
 }
@@ -264,7 +265,7 @@ START_TEST(an_expired_one_takes_no_place)
 	add(1, 4, 1, 0);
 	add(2, 4, 7, 0)->draft.deadline_us = 5;
 	add(3, 4, 7, 0);
-	scheduler_take(&scheduler, 5, &batch);
+	scheduler_take(&scheduler, 0, 5, &batch);
 	ck_assert_str_eq(ids(&batch.expired), "2");
 	ck_assert_str_eq(ids(&batch.requests), "1 3");
 }
@@ -437,7 +438,7 @@ START_TEST(nothing_is_paid_for_what_did_not_run)
 		scheduler_remove(&scheduler, request);
 		request_free(request);
 	}
-	scheduler_take(&scheduler, 5, &batch);
+	scheduler_take(&scheduler, 0, 5, &batch);
 	ck_assert(link_alone(&batch.requests));
 	ck_assert_str_eq(ids(&batch.expired), "1 2 3 4");
 	add(9, 8, 8, 0);
@@ -459,7 +460,7 @@ START_TEST(a_flow_may_go_while_its_requests_run)
 	add_to(brief, 1, 4, 8, 0);
 	request = add_to(brief, 2, 4, 8, 0);
 	add(3, 4, 8, 0);
-	scheduler_take(&scheduler, 0, &batch);
+	scheduler_take(&scheduler, 0, 0, &batch);
 	scheduler_remove(&scheduler, request);
 	request_free(request);
 	memset(brief, 0xff, sizeof(*brief));
@@ -489,14 +490,14 @@ static struct request *arrive(struct scheduler_flow *from, uint32_t id)
 /* Begins a launch, which must be possible now; its ids. */
 static const char *begin(void)
 {
-	ck_assert_uint_le(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_le(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 	return take(now_us);
 }
 
 static void end(void)
 {
 	now_us += LAUNCH_US;
-	scheduler_ended(&scheduler, LAUNCH_US, now_us);
+	scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
 }
 
 /* Clients 0 and 1, of whom it is known that they come back promptly, rode in the last launch. */
@@ -536,14 +537,14 @@ START_TEST(clients_that_come_back_at_once_share_their_launches)
 				away[i] = false;
 			}
 		if (riding && now_us - began_us >= LAUNCH_US + riding) {
-			scheduler_ended(&scheduler, now_us - began_us, now_us);
+			scheduler_ended(&scheduler, 0, now_us - began_us, now_us);
 			riding = 0;
 		}
-		if (!riding && scheduler_begin_us(&scheduler, now_us) <= now_us) {
+		if (!riding && scheduler_begin_us(&scheduler, 0, now_us) <= now_us) {
 			struct scheduler_batch batch;
 			struct link *link;
 
-			scheduler_take(&scheduler, now_us, &batch);
+			scheduler_take(&scheduler, 0, now_us, &batch);
 			began_us = now_us;
 			riding = batch.rows;
 			if (++launch > 4)
@@ -565,7 +566,7 @@ START_TEST(a_lone_client_never_waits)
 	now_us = 1000;
 	for (uint32_t i = 0; i < 5; i++) {
 		arrive(&flow, i);
-		ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+		ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 		ck_assert_str_ne(take(now_us), "");
 		end();
 		now_us += 1 + i;
@@ -580,9 +581,9 @@ START_TEST(a_launch_waits_for_those_that_are_due)
 	two_prompt_ones();
 	ended_us = now_us - 10;
 	arrive(&other, 5); /* nobody's turn is lost by it: it rides along */
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), ended_us + LAUNCH_US);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), ended_us + LAUNCH_US);
 	arrive(&clients[1], 1);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), ended_us + LAUNCH_US);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), ended_us + LAUNCH_US);
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "5 1 0");
 }
@@ -593,7 +594,7 @@ START_TEST(the_wait_ends)
 	two_prompt_ones();
 	arrive(&clients[0], 0);
 	now_us += LAUNCH_US - 11;
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + 1);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + 1);
 	now_us++;
 	ck_assert_str_eq(begin(), "0");
 	end();
@@ -619,29 +620,29 @@ START_TEST(the_wait_is_as_long_as_the_shortest_launch)
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 5000000;
-	scheduler_ended(&scheduler, 5000000, now_us);
+	scheduler_ended(&scheduler, 0, 5000000, now_us);
 	arrive(&clients[0], 0);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + LAUNCH_US);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LAUNCH_US);
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 10;
-	scheduler_ended(&scheduler, 10, now_us);
+	scheduler_ended(&scheduler, 0, 10, now_us);
 	arrive(&clients[0], 0);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + 10);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + 10);
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
-	scheduler_ended(&scheduler, 0, now_us); /* failed: no time to learn from, or to save */
+	scheduler_ended(&scheduler, 0, 0, now_us); /* failed: no time to learn from, or to save */
 	arrive(&clients[0], 0);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 
 	/* Another model: its launches are slow, but that is no reason to wait long. */
 	scheduler_forget_times(&scheduler);
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 5000000;
-	scheduler_ended(&scheduler, 5000000, now_us);
+	scheduler_ended(&scheduler, 0, 5000000, now_us);
 	arrive(&clients[0], 0);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us + LIMIT_GATHER_US);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LIMIT_GATHER_US);
 }
 END_TEST
 
@@ -656,14 +657,15 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 			arrive(&clients[i], i);
 		ck_assert_str_ne(begin(), "");
 		now_us += 50 * rows;
-		scheduler_ended(&scheduler, 50 * rows, now_us);
+		scheduler_ended(&scheduler, 0, 50 * rows, now_us);
 	}
 	now_us += 1;
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "0");
 	now_us += 50;
-	scheduler_ended(&scheduler, 50, now_us);
-	ck_assert_uint_eq(scheduler.gather_until_us, now_us); /* one row again: nothing new */
+	scheduler_ended(&scheduler, 0, 50, now_us);
+	ck_assert_uint_eq(
+		scheduler.replicas[0].gather_until_us, now_us); /* one row again: nothing new */
 
 	/* Launches of 20 us and 10 us a row: 20 are saved, which is known from the second on. */
 	scheduler_forget_times(&scheduler);
@@ -671,14 +673,14 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "0");
 	now_us += 20 + 10 * 1;
-	scheduler_ended(&scheduler, 20 + 10 * 1, now_us);
-	ck_assert_uint_eq(scheduler.gather_until_us, now_us + 20 + 10 * 1);
+	scheduler_ended(&scheduler, 0, 20 + 10 * 1, now_us);
+	ck_assert_uint_eq(scheduler.replicas[0].gather_until_us, now_us + 20 + 10 * 1);
 	arrive(&clients[0], 0);
 	arrive(&clients[1], 1);
 	ck_assert_str_ne(begin(), "");
 	now_us += 20 + 10 * 2;
-	scheduler_ended(&scheduler, 20 + 10 * 2, now_us);
-	ck_assert_uint_eq(scheduler.gather_until_us, now_us + 20);
+	scheduler_ended(&scheduler, 0, 20 + 10 * 2, now_us);
+	ck_assert_uint_eq(scheduler.replicas[0].gather_until_us, now_us + 20);
 }
 END_TEST
 
@@ -689,12 +691,12 @@ START_TEST(waiting_in_vain_makes_pauses)
 
 	two_prompt_ones();
 	for (unsigned launch = 0; launch < 1000; launch++) {
-		scheduler.due = 2;
+		scheduler.replicas[0].due = 2;
 		arrive(&clients[0], 0);
-		ck_assert_uint_eq(scheduler.due, 1);
-		if (scheduler_begin_us(&scheduler, now_us) > now_us) {
+		ck_assert_uint_eq(scheduler.replicas[0].due, 1);
+		if (scheduler_begin_us(&scheduler, 0, now_us) > now_us) {
 			waited++;
-			now_us = scheduler_begin_us(&scheduler, now_us);
+			now_us = scheduler_begin_us(&scheduler, 0, now_us);
 		}
 		ck_assert_str_eq(begin(), "0");
 		end();
@@ -720,7 +722,7 @@ START_TEST(priority_1_does_not_wait)
 {
 	two_prompt_ones();
 	arrive(&clients[0], 0);
-	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 	add_to(&other, 5, 4, 1, 1);
 	ck_assert_str_eq(begin(), "5 0");
 }
@@ -730,9 +732,9 @@ START_TEST(another_length_does_not_wait)
 {
 	two_prompt_ones();
 	arrive(&clients[0], 0);
-	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 	add_to(&other, 5, 7, 1, 0); /* those that are due could not ride with it */
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 }
 END_TEST
 
@@ -745,7 +747,7 @@ START_TEST(a_deadline_does_not_wait)
 	ck_assert_int_eq(scheduler_add(&scheduler, &other, request), 0);
 	ck_assert_str_eq(begin(), "6");
 	end();
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), UINT64_MAX);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), UINT64_MAX);
 }
 END_TEST
 
@@ -753,21 +755,135 @@ END_TEST
 START_TEST(nothing_waits_but_somebody_is_due)
 {
 	two_prompt_ones();
-	ck_assert_uint_lt(scheduler_begin_us(&scheduler, now_us), now_us + LAUNCH_US);
-	ck_assert_uint_gt(scheduler_begin_us(&scheduler, now_us), now_us);
+	ck_assert_uint_lt(scheduler_begin_us(&scheduler, 0, now_us), now_us + LAUNCH_US);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 	now_us += LAUNCH_US;
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, now_us), UINT64_MAX);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), UINT64_MAX);
 }
 END_TEST
 
 /* What is admitted takes a place in the queue, and is otherwise not there. */
+/* ---- replicas ---- */
+
+static const char *take_on(unsigned replica)
+{
+	struct scheduler_batch batch;
+
+	ck_assert_uint_le(scheduler_begin_us(&scheduler, replica, now_us), now_us);
+	scheduler_take(&scheduler, replica, now_us, &batch);
+	return ids(&batch.requests);
+}
+
+/* Clients 0 and 1 have one replica, 2 and 3 the other, and all come back promptly; the launches end
+ * half a launch apart. The first one's has just ended. */
+static void two_and_two(void)
+{
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		scheduler_flow_init(&clients[i]);
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(take_on(0), "0 1");
+	now_us += LAUNCH_US / 2;
+	for (unsigned round = 0; round < 3; round++) {
+		arrive(&clients[2], 2);
+		arrive(&clients[3], 3);
+		ck_assert_str_eq(take_on(1), "2 3");
+		now_us += LAUNCH_US / 2;
+		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		if (round == 2)
+			break;
+		arrive(&clients[0], 0);
+		arrive(&clients[1], 1);
+		ck_assert_str_eq(take_on(0), "0 1");
+		now_us += LAUNCH_US / 2;
+		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	}
+}
+
+/* The one that is free waits for its own, and for nobody who rides with the other. */
+START_TEST(each_replica_waits_for_its_own)
+{
+	two_and_two();
+	arrive(&clients[1], 1);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LAUNCH_US);
+	now_us += 10;
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(take_on(0), "1 0");
+	now_us += LAUNCH_US / 2 - 10;
+	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	arrive(&clients[3], 3);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 1, now_us), now_us + LAUNCH_US);
+	arrive(&clients[2], 2);
+	ck_assert_str_eq(take_on(1), "3 2");
+}
+END_TEST
+
+/* What one leaves or waits with, another that waits for nobody takes. */
+START_TEST(who_waits_for_nobody_takes_what_another_waits_with)
+{
+	two_and_two();
+	now_us += LAUNCH_US / 2;
+	scheduler_ended(&scheduler, 1, 0, now_us); /* failed: it waits for nobody */
+	arrive(&clients[1], 1);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
+	ck_assert_str_eq(take_on(1), "1");
+	/* It has come back all the same: only client 0 is still due. */
+	arrive(&clients[0], 0);
+	ck_assert_str_eq(take_on(0), "0");
+}
+END_TEST
+
+/* A connection with requests on both: each that comes back follows on the one that still waits. */
+START_TEST(a_connection_may_ride_with_several)
+{
+	now_us = 1000;
+	scheduler_flow_init(&clients[0]);
+	for (unsigned round = 0; round < 4; round++) {
+		arrive(&clients[0], 0);
+		ck_assert_str_eq(take_on(0), "0");
+		now_us += 10;
+		arrive(&clients[0], 1);
+		ck_assert_str_eq(take_on(1), "1");
+		now_us += LAUNCH_US;
+		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		now_us += 10;
+		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+		ck_assert_uint_eq(scheduler.replicas[0].due, round > 0);
+		ck_assert_uint_eq(scheduler.replicas[1].due, round > 0);
+	}
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler.replicas[0].due, 0); /* it ended first */
+	ck_assert_uint_eq(scheduler.replicas[1].due, 1);
+	ck_assert_str_eq(take_on(0), "0");
+	arrive(&clients[0], 1);
+	ck_assert_uint_eq(scheduler.replicas[1].due, 0);
+	ck_assert_str_eq(take_on(1), "1");
+}
+END_TEST
+
+/* Work is shared as with one replica: by rows * K paid, whoever launches. */
+START_TEST(fairness_is_across_replicas)
+{
+	for (uint32_t id = 0; id < 6; id++)
+		add(id, 4, MAX_ROWS, 0);
+	ck_assert_str_eq(take_on(0), "0");
+	ck_assert_str_eq(take_on(1), "1");
+	add_to(&other, 50, 4, 1, 0);
+	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	ck_assert_str_eq(take_on(1), "50");
+	scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+	ck_assert_str_eq(take_on(0), "2");
+}
+END_TEST
+
 START_TEST(an_admitted_draft_is_not_taken_until_it_enters)
 {
 	struct request *held = make(1, 4, 1, 1), *surplus = make(99, 4, 1, 0);
 
 	ck_assert_int_eq(scheduler_admit(&scheduler, &flow, held), 0);
 	ck_assert_int_eq(held->draft.state, REQUEST_HELD);
-	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0), UINT64_MAX);
+	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, 0), UINT64_MAX);
 	ck_assert_str_eq(take(0), "");
 	for (uint32_t i = 1; i < MAX_QUEUE; i++)
 		add(10 + i, 1, 1, 0);
@@ -818,6 +934,10 @@ Suite *scheduler_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, nothing_waits);
+	tcase_add_test(tcase, each_replica_waits_for_its_own);
+	tcase_add_test(tcase, who_waits_for_nobody_takes_what_another_waits_with);
+	tcase_add_test(tcase, a_connection_may_ride_with_several);
+	tcase_add_test(tcase, fairness_is_across_replicas);
 	tcase_add_test(tcase, an_admitted_draft_is_not_taken_until_it_enters);
 	tcase_add_test(tcase, an_admitted_draft_can_be_removed);
 	tcase_add_test(tcase, a_lone_request_runs_at_once);

@@ -14,11 +14,14 @@ static struct markov_facts facts;
 static struct gauges gauges;
 static struct wire_buffer buffer;
 
+static unsigned replica; /* that launches what is counted */
+
 static void count(
 	uint32_t rows, uint32_t steps, uint32_t launch_rows, uint64_t device_us, uint64_t total_us)
 {
 	const struct draft draft = {.rows = rows,
 		.steps = steps,
+		.replica = replica,
 		.launch_rows = launch_rows,
 		.device_us = device_us,
 		.queue_us = 3};
@@ -36,16 +39,19 @@ static void setup(void)
 		.rank = 16,
 		.target_vocab = 11,
 		.max_rows = 48,
+		.tensor_parallel = 1,
 		.device_count = 1};
 	strcpy(facts.devices[0].uuid, "CPU");
 	strcpy(facts.devices[0].name, "a \"fast\\slow\"\nprocessor");
 	gauges = (struct gauges){.now_us = 5000000,
 		.generation = 3,
 		.model = "m",
+		.replicas = 1,
 		.facts = &facts,
 		.connections = 2,
 		.region_bytes = 11,
 		.device_region_bytes = 13};
+	replica = 0;
 	stats.started_us = 1000000;
 	stats.errors[ERROR_TOO_LARGE] = 4;
 	stats.requests[METHOD_PING] = 6;
@@ -151,6 +157,63 @@ START_TEST(the_map_is_one_value_with_the_counts)
 }
 END_TEST
 
+/* Two replicas of two GPUs each, in the order of the list. */
+static void two_groups(void)
+{
+	static const char *const uuids[] = {"GPU-a", "GPU-b", "GPU-c", "GPU-d"};
+
+	gauges.replicas = 2;
+	facts.tensor_parallel = 2;
+	facts.device_count = 4;
+	for (unsigned i = 0; i < 4; i++) {
+		strcpy(facts.devices[i].uuid, uuids[i]);
+		strcpy(facts.devices[i].name, "x");
+	}
+	count(3, 7, 5, 100, 200);
+	count(2, 7, 0, 100, 200);
+	replica = 1;
+	count(1, 7, 1, 60, 70);
+	count(1, 7, 1, 50, 70);
+}
+
+START_TEST(the_map_has_the_replicas)
+{
+	static const struct {
+		const char *devices[2];
+		uint64_t launches, rows, busy_us;
+	} expected[] = {{{"GPU-a", "GPU-b"}, 1, 5, 100}, {{"GPU-c", "GPU-d"}, 2, 2, 110}};
+	struct wire_cursor cursor;
+	struct wire_value value;
+
+	two_groups();
+	stats_pack(&stats, &gauges, &buffer);
+	ck_assert_int_eq(wire_scan(buffer.bytes, buffer.count), WIRE_OK);
+	wire_cursor_init(&cursor, buffer.bytes, buffer.count);
+	enter(&cursor, "replicas");
+	ck_assert(wire_next(&cursor, &value));
+	ck_assert_uint_eq(value.count, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		const uint64_t counts[] = {
+			expected[i].launches, expected[i].rows, expected[i].busy_us};
+
+		enter(&cursor, "devices");
+		ck_assert(wire_next(&cursor, &value));
+		ck_assert_uint_eq(value.count, 2);
+		for (unsigned n = 0; n < 2; n++) {
+			ck_assert(wire_next(&cursor, &value));
+			ck_assert_uint_eq(value.data.bytes, 5);
+			ck_assert_mem_eq(value.data.at, expected[i].devices[n], 5);
+		}
+		for (unsigned n = 0; n < 3; n++) {
+			ck_assert(wire_skip(&cursor)); /* launches, rows, busy_us */
+			ck_assert(wire_next(&cursor, &value));
+			ck_assert_uint_eq(value.uint, counts[n]);
+		}
+	}
+	ck_assert_uint_eq(number("device_busy_us", NULL), 210);
+}
+END_TEST
+
 static const char *text(void)
 {
 	static char copy[1 << 16];
@@ -187,6 +250,22 @@ START_TEST(the_text_has_the_counts)
 	HAS("draftd_total_seconds_sum 0.003200");
 	HAS("draftd_total_seconds_count 2");
 	HAS("draftd_device_info{uuid=\"CPU\",name=\"a \\\"fast\\\\slow\\\"\\nprocessor\"} 0");
+}
+END_TEST
+
+START_TEST(the_text_has_the_replicas)
+{
+	const char *shown;
+
+	two_groups();
+	shown = text();
+	HAS("draftd_replica_info{replica=\"0\",rank=\"1\",uuid=\"GPU-b\"} 1");
+	HAS("draftd_replica_info{replica=\"1\",rank=\"0\",uuid=\"GPU-c\"} 1");
+	HAS("draftd_replica_launches_total{replica=\"0\"} 1");
+	HAS("draftd_replica_launches_total{replica=\"1\"} 2");
+	HAS("draftd_replica_launched_rows_total{replica=\"0\"} 5");
+	HAS("draftd_replica_busy_seconds_total{replica=\"1\"} 0.000110");
+	HAS("draftd_device_busy_seconds_total 0.000210");
 }
 END_TEST
 
@@ -244,6 +323,8 @@ Suite *stats_suite(void)
 	tcase_add_test(tcase, buckets_are_powers_of_two_up_to_the_most_rows);
 	tcase_add_test(tcase, the_map_is_one_value_with_the_counts);
 	tcase_add_test(tcase, the_text_has_the_counts);
+	tcase_add_test(tcase, the_map_has_the_replicas);
+	tcase_add_test(tcase, the_text_has_the_replicas);
 	tcase_add_test(tcase, the_text_keeps_the_format);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -108,6 +108,29 @@ START_TEST(the_screen_has_it_all_and_nothing_foreign)
 }
 END_TEST
 
+/* 0.5 s of launches in 2 s, by two. */
+START_TEST(replicas_are_shown_apart_and_together)
+{
+	char *screen;
+
+	json_object_set_new(first, "replicas",
+		json_loads("[{\"busy_us\": 600000}, {\"busy_us\": 400000}]", 0, NULL));
+	json_object_set_new(second, "replicas",
+		json_loads("[{\"busy_us\": 1000000}, {\"busy_us\": 500000}]", 0, NULL));
+	ck_assert_double_eq(top_rates(first, second).busy, 0.125);
+	screen = top_screen(first, second, "");
+	ck_assert_ptr_nonnull(strstr(screen, "\nreplicas   0: 20.0 % 1: 5.0 %\n"));
+	free(screen);
+	screen = top_screen(NULL, second, ""); /* since the start, 7 s ago */
+	ck_assert_ptr_nonnull(strstr(screen, "\nreplicas   0: 14.3 % 1: 7.1 %\n"));
+	free(screen);
+	json_array_remove(json_object_get(second, "replicas"), 1);
+	screen = top_screen(first, second, "");
+	ck_assert_ptr_null(strstr(screen, "replicas"));
+	free(screen);
+}
+END_TEST
+
 Suite *top_view_suite(void)
 {
 	Suite *suite = suite_create("top_view");
@@ -118,6 +141,7 @@ Suite *top_view_suite(void)
 	tcase_add_test(tcase, without_a_look_before_it_is_all_since_the_start);
 	tcase_add_test(tcase, quantiles_are_of_what_came_between);
 	tcase_add_test(tcase, nothing_is_shown_as_such);
+	tcase_add_test(tcase, replicas_are_shown_apart_and_together);
 	tcase_add_test(tcase, the_screen_has_it_all_and_nothing_foreign);
 	suite_add_tcase(suite, tcase);
 	return suite;
