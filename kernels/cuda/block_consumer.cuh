@@ -365,9 +365,7 @@ template <int N> struct consumer {
 	DEVICE void conclude_many(int step, int turn, uint64_t number, bool last) const
 	{
 		packet *winner = x.winner[turn];
-		// A lane has a row of its own: it publishes it, waits for its winner, begins it
-		// anew.
-		const int first = threadIdx.x / 32, own = first + lane * WARPS;
+		const int own = threadIdx.x;
 		for (uint32_t shard = 0; shard < head.shards; shard++) {
 			exchange *to = (exchange *)__shfl_sync(~0u, (uint64_t)peer, shard);
 			if (own < rows)
@@ -382,19 +380,20 @@ template <int N> struct consumer {
 		}
 		if (last && blockIdx.x != 0)
 			return;
-		winner_key key = 0;
+		// Two warps wait for all winners: with more of them at it, those who publish are
+		// slowed down.
 		if (own < rows) {
-			key = await_winner(head, &winner[own], number);
+			const winner_key key = await_winner(head, &winner[own], number);
 			if (blockIdx.x == 0)
 				report(own, step, key);
+			state.token[own] = key_id(key);
 			state.begin_row(own, step + 1);
 		}
-		__syncwarp();
 		if (last)
 			return;
-		for (int i = 0; first + i * WARPS < rows; i++)
-			load_embedding(
-				first + i * WARPS, key_id(__shfl_sync(~0u, key, i)), lane, 32);
+		named_barrier(BARRIER_CONSUMERS, shape::consumers);
+		for (int row = threadIdx.x / 32; row < rows; row += WARPS)
+			load_embedding(row, state.token[row], lane, 32);
 	}
 
 	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings

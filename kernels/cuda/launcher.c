@@ -7,9 +7,6 @@
 #define RING_BYTES_WANTED(rows) ((rows) < 64 ? 128 << 10 : 96 << 10)
 #define RESIDENT_WANTED         2
 #define STAGES_MIN              2
-/* Where all that streams stays in L2, a short ring covers its latency, and what is in shared memory
- * need not come from there: L2 is then what the multiprocessors wait for. */
-#define RING_BYTES_FROM_L2 (64 << 10)
 /* Of L2, for tiles that are asked to stay: measured, 34 MB of an H200's 60; from 38 MB on the gain
  * collapses. */
 #define L2_SHARE 0.567
@@ -21,8 +18,8 @@ static int min_int(int a, int b)
 
 /* False when not even the shortest ring fits. Nothing stays in shared memory from launch to launch,
  * so the step form has no resident tiles. */
-static bool plan_block(struct block_launch *launch, const struct cuda_device *device,
-	uint32_t vocab, uint32_t rank, bool by_step, const struct cuda_options *options)
+static bool plan_block(struct block_launch *launch, const struct cuda_device *device, uint32_t rank,
+	bool by_step, const struct cuda_options *options)
 {
 	const struct block_kernel *kernel = &launch->kernel;
 	const int stage = (int)kernel->stage_bytes;
@@ -33,24 +30,20 @@ static bool plan_block(struct block_launch *launch, const struct cuda_device *de
 	if (fixed + (size_t)(STAGES_MIN * stage) > (size_t)device->shared_bytes)
 		return false;
 	const int room = device->shared_bytes - (int)fixed;
-	const double l2_bytes = L2_SHARE * device->l2_bytes,
-		     row_of_tiles = (double)launch->grid * TILE_ROWS * rank * 2;
 	int resident =
 		min_int((room - (int)RING_BYTES_WANTED(kernel->rows)) / tile, RESIDENT_WANTED);
-	const int most = min_int((room - RING_BYTES_FROM_L2) / tile, BLOCK_RESIDENT_MAX);
-	if (most > resident && (double)vocab * rank * 2 <= l2_bytes + most * row_of_tiles)
-		resident = most;
 	if (options->resident_tiles >= 0)
 		resident = min_int(min_int(options->resident_tiles, BLOCK_RESIDENT_MAX),
 			(room - STAGES_MIN * stage) / tile);
 	if (resident < 0 || by_step)
 		resident = 0;
 	const int stages = min_int((room - resident * tile) / stage, BLOCK_STAGES_MAX);
+	const double pinned =
+		L2_SHARE * device->l2_bytes / ((double)launch->grid * TILE_ROWS * rank * 2);
 	launch->plan = (struct block_plan){
 		.stages = stages,
 		.resident = resident,
-		.pinned = options->pinned_tiles >= 0 ? options->pinned_tiles
-						     : (int)(l2_bytes / row_of_tiles + 0.5),
+		.pinned = options->pinned_tiles >= 0 ? options->pinned_tiles : (int)(pinned + 0.5),
 		.keep = options->keep_l2,
 		.by_step = by_step,
 	};
@@ -76,8 +69,7 @@ static int prepare_block(struct launcher *launcher, const struct cuda_device *de
 			by_step ? &launcher->step[i - BLOCK_SHAPES] : &launcher->block[i];
 		block_kernel_for(8u << i % BLOCK_SHAPES, &launch->kernel);
 		launch->grid = launcher->ctas;
-		if (!plan_block(
-			    launch, device, launcher->head.vocab, tables->rank, by_step, options)) {
+		if (!plan_block(launch, device, tables->rank, by_step, options)) {
 			*ret_why_not = "the rank leaves no shared memory for its ring";
 			return 0;
 		}
