@@ -307,24 +307,22 @@ def fastest(socket, *options):
 
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="speed")
 def test_it_outruns_the_daemon(start, echo, folder):
-    """With a tiny model, four threads of the tool send three times as fast as draftd answers, if each has a processor to itself: by
-    the processor time that a request takes them, against an echo. On a machine with processors for all of them the rates
-    themselves are seen to."""
+    """With a tiny model, one thread of the tool sends three times as fast as draftd answers, if it has a processor to itself: by the
+    processor time that a request takes it, against an echo. On a machine with processors for all of them the rates themselves are
+    seen to."""
     model = folder / "tiny.safetensors"
     draftctl("model", "make", "--vocab", "512", "--rank", "16", "--seed", "1", model, check=True)
     daemon = start(model=model)
     path = echo(512, 1, 4)
     for in_flight in "8", "64":
-        options = "-n", in_flight, "-c", "2", "-t", "2"
+        options = "-n", in_flight, "-c", "2"
         served = fastest(daemon.socket, *options)["per_second"]["requests"]
         echoed = fastest(path, *options)
         own = echoed["own_cpu"]
         processors = (own["user_seconds"] + own["system_seconds"]) / own["wall_seconds"]
-        assert echoed["per_second"]["requests"] / processors * 4 >= 3 * served
-    if len(os.sched_getaffinity(0)) >= 8:
-        options = "-n", "64", "-c", "4", "-t", "4"
-        rate = fastest(path, *options)["per_second"]["requests"]
-        assert rate >= 3 * fastest(daemon.socket, *options)["per_second"]["requests"]
+        assert echoed["per_second"]["requests"] / processors >= 3 * served
+        if len(os.sched_getaffinity(0)) >= 8:
+            assert echoed["per_second"]["requests"] >= 3 * served
 
 
 @pytest.mark.parametrize("options", [(), ("--rate", "1000")], ids=["closed", "open"])
