@@ -337,7 +337,10 @@ def events_of_a_user():
     os.chmod(daemon.folder.name, 0o755)
 
     def connect(uid):
-        os.seteuid(uid)
+        try:
+            os.seteuid(uid)
+        except OSError as error:
+            raise Waived(f"there are no other users here: {error}")
         try:
             return draft.connect(daemon.socket)
         finally:
