@@ -221,6 +221,15 @@ static void describe_error(const struct message_error *error, char *text, size_t
 		snprintf(text, text_bytes, "error %d (%s): %s", error->code, name, message);
 }
 
+/* Of every request, nearly always "": so without snprintf(). */
+static void copy_error(char to[ERROR_TEXT_BYTES], const char *text)
+{
+	const size_t count = strnlen(text, ERROR_TEXT_BYTES - 1);
+
+	memcpy(to, text, count);
+	to[count] = '\0';
+}
+
 /* The call is answered: to its waiter, to the queue, or to nobody. */
 static void finish(struct draft *draft, const struct call *call, int code, const char *text)
 {
@@ -228,7 +237,7 @@ static void finish(struct draft *draft, const struct call *call, int code, const
 
 	if (call->waiter) {
 		call->waiter->code = code;
-		snprintf(call->waiter->error, sizeof(call->waiter->error), "%s", text);
+		copy_error(call->waiter->error, text);
 		call->waiter->done = true;
 		if (result)
 			draft->tickets_out--; /* the waiter has the result */
@@ -237,7 +246,7 @@ static void finish(struct draft *draft, const struct call *call, int code, const
 		result_give_back(result);
 	} else if (result) {
 		result->view.code = code;
-		snprintf(result->error, sizeof(result->error), "%s", text);
+		copy_error(result->error, text);
 		result_queue(result);
 	}
 }

@@ -261,6 +261,8 @@ struct draft_request {
 	uint32_t priority;    /* 0, or 1 which goes first */
 	struct draft_event *event; /* of the same connection; what it stands for must be done before
 				      the launch. NULL: all is done already */
+	uint32_t more; /* 1: another request follows at once, so draft_submit() may keep this one
+			  to send them together; draft_flush() ends that. 0: it goes out now */
 };
 
 /* What came back. The caller's until draft_result_free() or draft_close(); arrays and strings live
@@ -297,6 +299,11 @@ int draft_draft(
  * meanwhile. Errors as in draft_draft(), of which -DRAFT_E_RESOURCE_EXHAUSTED comes when
  * max_inflight tickets are out: sent, and not yet returned by draft_poll(). */
 int draft_submit(struct draft *draft, const struct draft_request *request, uint64_t *ret_ticket);
+
+/* Sends what draft_submit() has kept of requests with `more`, as far as the socket takes it; the
+ * rest goes out when draft_events() says that there is room. Any other call that talks to draftd
+ * does so too. Never blocks. */
+int draft_flush(struct draft *draft);
 
 /* The next result in order of arrival, which is not the order of sending. Waits up to `timeout_us`
  * (0: not at all; negative: no limit; the connection's timeout does not count), but returns 0 at

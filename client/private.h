@@ -32,6 +32,7 @@
 #define TYPED_ERROR_BASE   1000       /* DRAFT_E_x is this plus the code on the wire */
 #define DEADLINE_NEVER     INT64_MAX
 #define SPIN_MAX_US        1000000
+#define TOGETHER_BYTES_MAX 65536 /* of requests that are sent together */
 
 /* A caller that blocks until its reply is there; on its stack. */
 struct waiter {
@@ -192,6 +193,10 @@ int transport_connect(struct draft *draft, int64_t deadline_us);
  * or the connection is broken. */
 int transport_send(
 	struct draft *draft, const void *bulk, size_t bulk_bytes, int fd, int64_t deadline_us);
+
+/* Keeps the frame in `head` and its bulk, if they are small, to be sent with what follows them;
+ * else like transport_send(). */
+int transport_keep(struct draft *draft, const void *bulk, size_t bulk_bytes, int64_t deadline_us);
 
 /* Sends what `unsent` holds as far as the socket takes it now. */
 int transport_flush(struct draft *draft);

@@ -35,6 +35,8 @@ static int check_columns(struct draft *draft, const struct draft_request *reques
 	if (request->priority > 1)
 		return handle_fail(
 			draft, -EINVAL, "priority is %u; it is 0 or 1", request->priority);
+	if (request->more > 1)
+		return handle_fail(draft, -EINVAL, "more is %u; it is 0 or 1", request->more);
 	return 0;
 }
 
@@ -182,7 +184,10 @@ static int start(struct draft *draft, const struct draft_request *given, struct 
 		call->logits_bytes = params.logits.byte_count;
 	}
 	r = encode(draft, ticket, &params);
-	if (r == 0)
+	if (r == 0 && request.more && !waiter)
+		r = transport_keep(
+			draft, params.base.bytes, (size_t)params.base.byte_count, deadline_us);
+	else if (r == 0)
 		r = transport_send(
 			draft, params.base.bytes, (size_t)params.base.byte_count, -1, deadline_us);
 	if (r == -EINPROGRESS) {
@@ -205,6 +210,13 @@ int draft_submit(struct draft *draft, const struct draft_request *request, uint6
 	struct result *result;
 
 	return start(draft, request, NULL, deadline_after(draft->timeout_us), ret_ticket, &result);
+}
+
+int draft_flush(struct draft *draft)
+{
+	int r = handle_check(draft);
+
+	return r < 0 ? r : transport_flush(draft);
 }
 
 int draft_draft(

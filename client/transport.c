@@ -1,7 +1,8 @@
 /* The socket: never blocking once connected, all waiting in one ppoll(2).
  *
  * Happy path of a call: one sendmsg(2) of head and bulk, one ppoll(2), one recvmsg(2); with spin_us
- * instead of the ppoll(2) as many recvmsg(2) as it takes.
+ * instead of the ppoll(2) as many recvmsg(2) as it takes. Small requests that others follow share
+ * a sendmsg(2).
  * When the socket is full: replies are taken in while we wait for room. draftd stops reading from a
  * client that does not read its replies, so a side that only writes would wait for ever. */
 #include "client/private.h"
@@ -355,4 +356,22 @@ int transport_send(
 		}
 	}
 	return transport_flush(draft);
+}
+
+int transport_keep(struct draft *draft, const void *bulk, size_t bulk_bytes, int64_t deadline_us)
+{
+	struct wire_buffer *unsent = &draft->unsent;
+	const size_t bytes = draft->head.count + bulk_bytes;
+	int r;
+
+	if (unsent->count - draft->unsent_at + bytes > TOGETHER_BYTES_MAX) {
+		r = transport_flush(draft);
+		if (r < 0)
+			return r;
+	}
+	if (unsent->count - draft->unsent_at + bytes > TOGETHER_BYTES_MAX)
+		return transport_send(draft, bulk, bulk_bytes, -1, deadline_us);
+	wire_buffer_write(unsent, (const char *)draft->head.bytes, draft->head.count);
+	wire_buffer_write(unsent, bulk, bulk_bytes);
+	return unsent->failed ? transport_flush(draft) : 0; /* which says so */
 }

@@ -34,6 +34,17 @@ static int check_together(const struct config *config, struct error_text *error)
 	return 0;
 }
 
+uint64_t config_held_max(const struct config *config)
+{
+	return LIMIT_HELD_BYTES_TOTAL + LIMIT_HELD_FRAMES_TOTAL * (uint64_t)config->max_frame_bytes;
+}
+
+uint64_t config_held_max_connection(const struct config *config)
+{
+	return LIMIT_HELD_BYTES_CONNECTION +
+	       LIMIT_HELD_FRAMES_CONNECTION * (uint64_t)config->max_frame_bytes;
+}
+
 /* 0: a user may have three quarters of what all have, so that a quarter is left for others. */
 static uint64_t share(uint64_t most, uint64_t least)
 {
@@ -53,6 +64,11 @@ static void fill_shares(struct config *config)
 			share(config->max_memory_bytes, config->max_region_bytes);
 	if (!config->max_user_device_bytes)
 		config->max_user_device_bytes = share(config->max_device_bytes, 0);
+	if (!config->max_user_events)
+		config->max_user_events =
+			(uint32_t)share(LIMIT_EVENTS * config->max_connections, LIMIT_EVENTS);
+	if (!config->max_user_inline_bytes)
+		config->max_user_inline_bytes = share(config_held_max(config), 0);
 }
 
 /* Long options with their index in the table as value, beyond every letter. */

@@ -42,7 +42,9 @@ struct config {
 	uint64_t max_user_memory_bytes;
 	uint64_t max_device_bytes; /* all device regions of all connections; 0: none */
 	uint64_t max_user_device_bytes;
+	uint32_t max_user_events;
 	uint32_t max_frame_bytes;
+	uint64_t max_user_inline_bytes; /* inline data, unread replies, unfinished frames */
 	uint64_t max_output_bytes; /* unread replies of a connection, then it is disconnected */
 	uint64_t hello_timeout_us;
 	uint64_t frame_timeout_us;
@@ -64,6 +66,11 @@ int config_parse(int argc, char **argv, struct config *ret, struct error_text *e
 /* The same command line and file again, for a reload. */
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
 	struct error_text *error);
+
+/* The most bytes of inline data, unread replies and unfinished frames that may be held: for all,
+ * and for one connection's requests. */
+uint64_t config_held_max(const struct config *config);
+uint64_t config_held_max_connection(const struct config *config);
 
 void config_done(struct config *config); /* frees the strings; of a zeroed one: nothing */
 

@@ -7,6 +7,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -34,11 +35,43 @@ void connection_touch(struct connection *connection)
 
 static void on_poll(uv_poll_t *poll_handle, int status, int events);
 
-/* Keeps the server's books about the memory of unread replies. */
+/* ---- what is held ---- */
+
+void connection_charge(struct connection *connection, uint64_t more, uint64_t less)
+{
+	connection->server->held_bytes += more - less;
+	connection->user->held_bytes += more - less;
+}
+
+static bool user_has_room(const struct connection *connection, uint64_t more)
+{
+	const struct user *user = connection->user;
+
+	return user_may(
+		user, user->held_bytes, more, connection->server->config.max_user_inline_bytes);
+}
+
+int connection_check_held(
+	const struct connection *connection, uint64_t more, struct message_fault *fault)
+{
+	const struct server *server = connection->server;
+	const uint64_t most = config_held_max(&server->config);
+
+	if (!user_has_room(connection, more))
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"this user's inline data, unread replies and unfinished frames would be "
+			"%" PRIu64 " bytes, max_user_inline_bytes is %" PRIu64,
+			connection->user->held_bytes + more, server->config.max_user_inline_bytes);
+	if (server->held_bytes + more > most)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"the daemon holds as much inline data as it may, %" PRIu64 " bytes", most);
+	return 0;
+}
+
+/* Keeps the books about the memory of unread replies. */
 static void charge_outbox(struct connection *connection)
 {
-	connection->server->held_bytes += connection->outbox.memory;
-	connection->server->held_bytes -= connection->outbox_bytes;
+	connection_charge(connection, connection->outbox.memory, connection->outbox_bytes);
 	connection->outbox_bytes = connection->outbox.memory;
 	if (connection->outbox_peak < connection->outbox_bytes)
 		connection->outbox_peak = connection->outbox_bytes;
@@ -82,7 +115,7 @@ void connection_close(struct connection *connection, int priority, const char *r
 	outbox_done(&connection->outbox);
 	charge_outbox(connection);
 	frame_reader_done(&connection->reader);
-	server->held_bytes -= connection->reader_bytes;
+	connection_charge(connection, 0, connection->reader_bytes);
 	connection->reader_bytes = 0;
 	link_remove(&connection->link);
 	link_remove(&connection->ready);
@@ -125,6 +158,7 @@ static void parcel_gone(void *user, const struct parcel *parcel)
 	struct connection *connection = user;
 
 	connection->held_bytes -= parcel->bulk_bytes;
+	connection->bulk_bytes -= parcel->bulk_bytes;
 	if (parcel->ends_request)
 		connection_count_inflight(connection, -1);
 }
@@ -141,6 +175,7 @@ void connection_send(struct connection *connection, struct parcel *parcel)
 		return;
 	}
 	connection->held_bytes += parcel->bulk_bytes;
+	connection->bulk_bytes += parcel->bulk_bytes;
 	outbox_put(&connection->outbox, parcel);
 	charge_outbox(connection);
 	connection_touch(connection);
@@ -221,7 +256,9 @@ static bool flush(struct connection *connection)
 	return connection->state != CONNECTION_CLOSED;
 }
 
-/* One reply alone is never too much: max_frame_bytes bounds it. */
+/* One reply alone is never too much: max_frame_bytes bounds it. Nor, for the user, are bulk
+ * replies: there was room for them when they were asked for, and it is what comes on top that tips
+ * over. */
 static bool reads_too_little(const struct connection *connection)
 {
 	const struct server *server = connection->server;
@@ -230,7 +267,11 @@ static bool reads_too_little(const struct connection *connection)
 	if (outbox->memory > server->config.max_output_bytes &&
 		outbox->parcels.next != outbox->parcels.prev)
 		return true;
-	return outbox->memory > LIMIT_SPARED_BYTES && server->held_bytes > server_held_max(server);
+	if (outbox->memory > LIMIT_SPARED_BYTES &&
+		server->held_bytes > config_held_max(&server->config))
+		return true;
+	return outbox->memory - connection->bulk_bytes > LIMIT_SPARED_BYTES &&
+	       !user_has_room(connection, 0);
 }
 
 /* While the daemon drains: whether all that the client has sent is handled and answered. */

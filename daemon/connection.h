@@ -61,6 +61,7 @@ struct connection {
 	uint64_t reader_bytes; /* as charged to the server */
 	bool turn_over;        /* what was asked for has taken a whole turn */
 	struct outbox outbox;
+	uint64_t bulk_bytes;                /* of the outbox: logits */
 	uint64_t outbox_bytes, outbox_peak; /* as charged to the server: now, at most */
 
 	struct request *by_id[CONNECTION_ID_SLOTS]; /* calls that are not answered */
@@ -87,6 +88,13 @@ void connection_continue(struct connection *connection);
 
 /* Sends what there is to send, and decides what is next: read, wait for the socket, close. */
 void connection_settle(struct connection *connection);
+
+/* Keeps the server's and the user's books about what is held. */
+void connection_charge(struct connection *connection, uint64_t more, uint64_t less);
+
+/* Whether so much more may be held, of this user and of all. 0, or -1 with `fault`. */
+int connection_check_held(
+	const struct connection *connection, uint64_t more, struct message_fault *fault);
 
 /* Ends it now, whatever is left. `reason` is for the log. */
 void connection_close(struct connection *connection, int priority, const char *reason);

@@ -37,7 +37,7 @@ void connection_add(struct connection *connection, struct request *request)
 	connection->pending++;
 	connection_count_inflight(connection, 1);
 	connection->held_bytes += request->held_bytes;
-	connection->server->held_bytes += request->held_bytes;
+	connection_charge(connection, request->held_bytes, 0);
 }
 
 struct request *connection_begin(struct connection *connection, const struct message *message)
@@ -57,7 +57,6 @@ static void end_request(struct server *server, struct request *request)
 {
 	struct connection *connection = request->connection;
 
-	server->held_bytes -= request->held_bytes;
 	if (connection) {
 		struct request **slot = id_slot(connection, request->id);
 
@@ -66,6 +65,9 @@ static void end_request(struct server *server, struct request *request)
 		*slot = request->next_same_hash;
 		connection->pending--;
 		connection->held_bytes -= request->held_bytes;
+		connection_charge(connection, 0, request->held_bytes);
+	} else {
+		server->held_bytes -= request->held_bytes;
 	}
 	region_drop(request->draft.base_region);
 	region_drop(request->draft.logits_region);
@@ -126,6 +128,7 @@ void connection_abandon_calls(struct connection *connection)
 			struct request *next = request->next_same_hash;
 
 			request->connection = NULL;
+			connection->user->held_bytes -= request->held_bytes;
 			if (request->method == METHOD_DRAFT &&
 				engine_cancel(connection->server->engine, request))
 				connection_answer(connection->server, request, NULL);

@@ -10,20 +10,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Keeps the server's books about the reader's buffer. A frame for which there is no room can't be
+/* Keeps the books about the reader's buffer. A frame for which there is no room can't be
  * skipped, so that client is closed and told to come again. */
 static void charge_reader(struct connection *connection)
 {
-	struct server *server = connection->server;
+	struct message_fault fault;
 
-	server->held_bytes += connection->reader.capacity;
-	server->held_bytes -= connection->reader_bytes;
+	connection_charge(connection, connection->reader.capacity, connection->reader_bytes);
 	connection->reader_bytes = connection->reader.capacity;
-	if (connection->reader_bytes > LIMIT_SPARED_BYTES &&
-		server->held_bytes > server_held_max(server) && connection_reads(connection)) {
-		connection_refuse(connection, false, 0, ERROR_RESOURCE_EXHAUSTED,
-			"the daemon holds as much inline data as it may; there is no room for this "
-			"frame");
+	if (connection->reader_bytes > LIMIT_SPARED_BYTES && connection_reads(connection) &&
+		connection_check_held(connection, 0, &fault) < 0) {
+		connection_refuse(connection, false, 0, fault.code, fault.text);
 		connection_begin_closing(connection);
 	}
 }

@@ -1,6 +1,7 @@
 #include "event.h"
 
 #include "region.h"
+#include "user.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,13 @@ static struct event *event_of(uv_work_t *work)
 
 /* ---- giving up ---- */
 
+static void event_free(struct event *event)
+{
+	event->order.user->events--;
+	user_drop(event->order.user);
+	free(event);
+}
+
 static void close_work(uv_work_t *work)
 {
 	markov_event_close(event_of(work)->event);
@@ -25,7 +33,7 @@ static void close_done(uv_work_t *work, int status)
 
 	(void)status; /* never cancelled */
 	event->order.closed(event);
-	free(event);
+	event_free(event);
 }
 
 static void no_work(uv_work_t *work)
@@ -75,7 +83,7 @@ static void open_done(uv_work_t *work, int status)
 	event->open = !failed;
 	event->order.opened(event);
 	if (failed)
-		free(event);
+		event_free(event);
 }
 
 int event_start(struct region_pool *pool, const struct event_order *order)
@@ -87,6 +95,8 @@ int event_start(struct region_pool *pool, const struct event_order *order)
 	link_init(&event->link);
 	event->pool = pool;
 	event->order = *order;
+	order->user->events++;
+	order->user->holds++;
 	uv_queue_work(pool->loop, &event->work, open_work, open_done);
 	return 0;
 }

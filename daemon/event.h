@@ -17,12 +17,14 @@
 struct event;
 struct region_pool;
 struct request;
+struct user;
 
 /* What a client asks for, and who is told. */
 struct event_order {
 	uint32_t id;
 	uint8_t handle[EVENT_HANDLE_BYTES];
 	char device[MESSAGE_UUID_BYTES]; /* a UUID; "": the first */
+	struct user *user;               /* who is charged; held until the event is gone */
 	struct request *waiting; /* the call that opens or closes it; its owner frees it in the
 				    callback */
 	void (*opened)(struct event *event);

@@ -55,21 +55,17 @@ static int check_inline(const struct config *config, const struct draft_call *wi
 static int check_held(const struct connection *connection, const struct draft_call *wire,
 	const struct sizes *sizes, struct message_fault *fault)
 {
-	const struct server *server = connection->server;
 	uint64_t reply = wire->logits.kind == BULK_INLINE ? sizes->values : 0;
 	uint64_t base = wire->base.kind == BULK_INLINE ? sizes->values : 0;
+	uint64_t most = config_held_max_connection(&connection->server->config);
 
-	if (connection->held_bytes + reply + base > server_held_max_connection(server))
+	if (connection->held_bytes + reply + base > most)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this connection's inline data in flight would be %" PRIu64
 			" bytes, the most is %" PRIu64,
-			connection->held_bytes + reply + base, server_held_max_connection(server));
+			connection->held_bytes + reply + base, most);
 	/* The base is there already, in the reader. */
-	if (server->held_bytes + reply > server_held_max(server))
-		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"the daemon holds as much inline data as it may, %" PRIu64 " bytes",
-			server_held_max(server));
-	return 0;
+	return connection_check_held(connection, reply, fault);
 }
 
 static int find_region(const struct connection *connection, const char *what,

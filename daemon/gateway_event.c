@@ -69,6 +69,7 @@ static void event_opened(struct event *event)
 static int check_import(const struct connection *connection, struct message_fault *fault)
 {
 	const struct server *server = connection->server;
+	const struct user *user = connection->user;
 
 	if (!markov_event_possible(server->regions.memory))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
@@ -78,6 +79,10 @@ static int check_import(const struct connection *connection, struct message_faul
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this connection has %" PRIu32 " events, the most is %d",
 			connection->event_count, LIMIT_EVENTS);
+	if (!user_may(user, user->events, 1, server->config.max_user_events))
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"this user has %" PRIu32 " events, max_user_events is %" PRIu32,
+			user->events, server->config.max_user_events);
 	if (server->draining)
 		return message_refuse(fault, ERROR_DRAINING, "the daemon is about to stop");
 	return 0;
@@ -104,6 +109,7 @@ void gateway_event_import(struct connection *connection, const struct message *m
 		return;
 	order = (struct event_order){
 		.id = connection->next_event,
+		.user = connection->user,
 		.waiting = request,
 		.opened = event_opened,
 		.closed = event_closed,

@@ -19,18 +19,6 @@
 #define WORKERS_TEXT       "4"
 #define WORKER_STACK_BYTES (8u << 20)
 
-uint64_t server_held_max(const struct server *server)
-{
-	return LIMIT_HELD_BYTES_TOTAL +
-	       LIMIT_HELD_FRAMES_TOTAL * (uint64_t)server->config.max_frame_bytes;
-}
-
-uint64_t server_held_max_connection(const struct server *server)
-{
-	return LIMIT_HELD_BYTES_CONNECTION +
-	       LIMIT_HELD_FRAMES_CONNECTION * (uint64_t)server->config.max_frame_bytes;
-}
-
 void server_limit_regions(struct server *server)
 {
 	const struct config *config = &server->config;

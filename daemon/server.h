@@ -104,10 +104,6 @@ void reload_abandoned(struct server *server); /* the engine is gone with it */
 
 /* ---- for connections ---- */
 
-/* The most bytes that may be held: for all, and for one connection's requests. */
-uint64_t server_held_max(const struct server *server);
-uint64_t server_held_max_connection(const struct server *server);
-
 /* Takes the limits of regions out of the configuration. */
 void server_limit_regions(struct server *server);
 

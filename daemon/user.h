@@ -1,8 +1,10 @@
 /* What each user of the host has of the daemon at the moment, so that one can't take all of it: its
- * connections, its requests in flight, the bytes of its regions.
+ * connections, its requests in flight, the bytes of its regions, its events, what is held of its
+ * frames and replies.
  *
- * Loop thread. A user is there while a connection or a region of its is, and frees itself with the
- * last one. Root and the daemon's own user, who may stop the daemon, are counted and not limited.
+ * Loop thread. A user is there while a connection, a region or an event of its is, and frees itself
+ * with the last one. Root and the daemon's own user, who may stop the daemon, are counted and not
+ * limited.
  */
 #ifndef DAEMON_USER_H
 #define DAEMON_USER_H
@@ -17,11 +19,13 @@ struct user {
 	struct link link;
 	uid_t uid;
 	bool limited;
-	unsigned holds;       /* connections and regions */
+	unsigned holds;       /* connections, regions and events */
 	uint32_t connections; /* open */
 	uint32_t inflight;    /* requests of all its connections */
 	uint64_t bytes;       /* of its regions of host memory, until their pages are gone */
 	uint64_t device_bytes;
+	uint32_t events;     /* until the driver has let them go */
+	uint64_t held_bytes; /* of all its connections, as the server counts them */
 };
 
 /* May drain and reload, and is not limited. */

@@ -43,6 +43,19 @@ static int read_key(struct wire_cursor *cursor, const struct field_table *table,
 	return 0;
 }
 
+/* Its place in the table, or the table's end. Most writers keep to the table's order, so `first` is
+ * where to look first. */
+static unsigned find_field(const struct field_table *table, struct wire_text key, unsigned first)
+{
+	for (unsigned n = 0, i = first; n < table->count; n++, i++) {
+		if (i >= table->count)
+			i = 0;
+		if (text_equal(key, table->fields[i].key, strlen(table->fields[i].key)))
+			return i;
+	}
+	return table->count;
+}
+
 static int skip_stranger(struct wire_cursor *cursor, const struct field_table *table,
 	struct strangers *strangers, struct wire_text key, struct message_fault *fault)
 {
@@ -69,8 +82,9 @@ static int read_field(struct wire_cursor *cursor, const struct field *field, uin
 int field_read_map(struct wire_cursor *cursor, const struct field_table *table, void *into,
 	struct message_fault *fault)
 {
-	struct strangers strangers = {.count = 0};
+	struct strangers strangers; /* its keys as far as there are any: a KiB is not cleared */
 	struct wire_value map;
+	unsigned next = 0;
 	uint64_t seen = 0;
 
 	if (!wire_next(cursor, &map) || map.type != WIRE_MAP)
@@ -80,16 +94,16 @@ int field_read_map(struct wire_cursor *cursor, const struct field_table *table, 
 			"%s has %" PRIu32 " keys, the most is %d", table->name, map.count,
 			MESSAGE_KEYS_MAX);
 
+	strangers.count = 0;
 	for (uint32_t pair = 0; pair < map.count; pair++) {
 		struct wire_text key;
-		unsigned i = 0;
+		unsigned i;
 		int rc = read_key(cursor, table, &key, fault);
 
 		if (rc)
 			return rc;
-		while (i < table->count &&
-			!text_equal(key, table->fields[i].key, strlen(table->fields[i].key)))
-			i++;
+		i = find_field(table, key, next);
+		next = i + 1;
 		if (i == table->count) {
 			rc = skip_stranger(cursor, table, &strangers, key, fault);
 		} else if (seen >> i & 1) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #define POSITION_MAX 100000
+#define TOGETHER_MAX 16 /* requests that may wait for each other to be sent: a few microseconds */
 
 static void line_broke(struct worker *worker, struct line *line, int code, const char *text)
 {
@@ -49,6 +50,7 @@ static int submit(struct worker *worker, struct line *line, struct lane *lane)
 		.temperatures = load->temperatures + lane->kind * load->rows_max,
 		.deadline_us = (uint64_t)kind->deadline_us,
 		.priority = kind->priority,
+		.more = 1, /* lines_flush() or draft_poll() follows */
 	};
 
 	for (uint32_t r = 0; r < kind->rows; r++) {
@@ -73,6 +75,29 @@ static int submit(struct worker *worker, struct line *line, struct lane *lane)
 	return draft_submit(line->draft, &request, &lane->ticket);
 }
 
+static void flush(struct worker *worker, struct line *line)
+{
+	int r;
+
+	line->kept = 0;
+	if (line->broken)
+		return;
+	r = draft_flush(line->draft);
+	if (r < 0)
+		line_failed(worker, line, r);
+}
+
+void lines_flush(struct worker *worker)
+{
+	struct line *line;
+
+	while ((line = worker->keeping)) {
+		worker->keeping = line->next_keeping;
+		line->keeps = false;
+		flush(worker, line);
+	}
+}
+
 void line_send(struct worker *worker, struct line *line, int64_t planned_ns)
 {
 	struct lane *lane = line->lanes;
@@ -91,11 +116,18 @@ void line_send(struct worker *worker, struct line *line, int64_t planned_ns)
 	lane->measured = lane->planned_ns >= worker->load->measure_ns;
 	lane->busy = true;
 	line->busy_count++;
-	if (!lane->measured)
-		return;
-	worker->sent++;
-	if (lane->sent_ns - lane->planned_ns >= LOAD_LATE_NS)
-		worker->result->late++;
+	if (lane->measured) {
+		worker->sent++;
+		if (lane->sent_ns - lane->planned_ns >= LOAD_LATE_NS)
+			worker->result->late++;
+	}
+	if (++line->kept >= TOGETHER_MAX)
+		flush(worker, line);
+	if (!line->keeps) {
+		line->keeps = true;
+		line->next_keeping = worker->keeping;
+		worker->keeping = line;
+	}
 }
 
 /* draftd's times are in whole microseconds: what is left is not below zero for that. */
@@ -193,8 +225,10 @@ bool line_receive(struct worker *worker, struct line *line, int64_t wait_us)
 	r = draft_poll(line->draft, wait_us, &reply);
 	if (r < 0)
 		line_failed(worker, line, r);
-	if (r <= 0)
+	if (r <= 0) {
+		line->kept = 0;
 		return false;
+	}
 	take_result(worker, line, reply);
 	draft_result_free(reply);
 	return true;

@@ -32,6 +32,9 @@ struct line { /* a connection and its share of the lanes */
 	struct lane *lanes;
 	uint32_t lane_count;
 	uint32_t busy_count;
+	uint32_t kept; /* of them not yet sent, at most: the next ones go with them */
+	bool keeps;    /* in the worker's list */
+	struct line *next_keeping;
 };
 
 struct worker { /* a thread, and its share of the lines */
@@ -49,6 +52,7 @@ struct worker { /* a thread, and its share of the lines */
 	int64_t planned_ns;    /* of the next request of an open load; INT64_MAX: there is none */
 	int64_t horizon_ns;    /* where the plan ends, if it does */
 	uint32_t turn;         /* the line that is asked first */
+	struct line *keeping;  /* lines with something that was kept */
 	int64_t quota, sent;   /* measured ones */
 	int64_t last_reply_ns; /* to a measured request */
 	bool sending;
@@ -79,9 +83,12 @@ struct load {
 	int64_t end_ns;               /* of sending; INT64_MAX: when all is sent */
 };
 
-/* Sends one request in a free lane of the line, which must have one. On failure the line is broken.
- */
+/* Sends one request in a free lane of the line, which must have one; it may stay here until
+ * lines_flush(), or until line_receive() finds nothing. On failure the line is broken. */
 void line_send(struct worker *worker, struct line *line, int64_t planned_ns);
+
+/* Sends what was kept here. */
+void lines_flush(struct worker *worker);
 
 /* Whether another request can go out now. */
 bool line_has_room(const struct line *line);

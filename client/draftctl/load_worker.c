@@ -71,10 +71,11 @@ static void send_due(struct worker *worker)
 	while (worker->sending && worker->planned_ns <= clock_ns()) {
 		line = find_room(worker);
 		if (line == NULL)
-			return;
+			break;
 		line_send(worker, line, worker->planned_ns);
 		plan(worker);
 	}
+	lines_flush(worker);
 }
 
 static void send_what_may_go(struct worker *worker, struct line *line)

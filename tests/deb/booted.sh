@@ -74,11 +74,32 @@ check systemctl daemon-reload
 check systemctl restart draftd
 pid=$(main_pid)
 check systemctl kill --signal=STOP draftd
-replaced() { isnt "$(main_pid)" "$1" && draftctl --timeout 1 ping; }
+replaced() { isnt "$(main_pid)" "$1" && draftctl --timeout 1 ping && isnt "$(main_pid)" 0; }
 within 30 replaced "$pid"
 shows "atchdog timeout" journalctl --unit draftd
 rm -r /run/systemd/system/draftd.service.d
 check systemctl daemon-reload
+
+# ---- restarts, a death and a drain under load: nobody is refused, and nothing is lost or wrong ----
+as alice /check/load.py /run/load-stops >/run/load 2>&1 &
+load=$!
+all_back() { [ "$(stats connections)" -eq 5 ]; } # with the one that asks
+within 60 grep -q drafting /run/load
+for turn in {1..10}; do
+	pid=$(main_pid)
+	case $turn in
+	4) check systemctl kill --signal=KILL draftd ;;
+	8) check draftctl drain ;;
+	*) check systemctl restart draftd ;;
+	esac
+	within 30 replaced "$pid" # at the latest by this client
+	within 30 all_back
+done
+touch /run/load-stops
+wait "$load"
+check is "$?" 0
+cat /run/load
+check is "$(sed -n 's/.* over \([0-9]*\) to .*/\1/p' /run/load)" 11
 
 # ---- drain and stop ----
 check draftctl drain

@@ -36,7 +36,7 @@ debootstrap --variant=minbase --include="systemd-sysv,dbus,mandoc,bash-completio
 	>"$folder/log" 2>&1 || { tail -n 20 "$folder/log" && exit 1; }
 
 mkdir "$root/check" "$root/check/newer"
-cp "$debs"/*_"$version"_*.deb "$here"/*.sh "$root/check/"
+cp "$debs"/*_"$version"_*.deb "$here"/*.{sh,py} "$root/check/"
 rm -f "$root"/check/*-dbgsym_*.deb
 for deb in "$root"/check/*.deb; do # the same as a newer version, to upgrade to
 	dpkg-deb --raw-extract "$deb" "$folder/newer"

@@ -1,9 +1,11 @@
-/* An echo that speaks the protocol: answers every draft request with the same tokens, at once, as
- * many replies to a write as there were requests in a read. What a load tool reaches against it is
- * the tool's own speed.
+/* An echo that speaks the protocol: answers every draft request with the same tokens, as many
+ * replies to a write as there were requests in a read. What a load tool reaches against it is the
+ * tool's own speed. To other load tools, on the same socket, it speaks HTTP: a GET gets 100 bytes,
+ * which is about what a draft does.
  *
- * draft_echo SOCKET VOCAB ROWS STEPS says "listening" and serves until it is killed; every
- * connection is a process's, and requests must be of that shape, with inline base logits. */
+ * draft_echo SOCKET VOCAB ROWS STEPS [DELAY_US] says "listening" and serves until it is killed;
+ * every connection is a process's, and requests must be of that shape, with inline base logits.
+ * Each write comes DELAY_US after its read: what a load tool must measure at least. */
 #include "proto/message.h"
 
 #include <errno.h>
@@ -14,11 +16,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (1u << 20) /* a request must fit */
 
 static uint32_t vocab, rows, steps;
+static int64_t delay_us;
 
 static void __attribute__((noreturn)) give_up(const char *what)
 {
@@ -70,6 +74,21 @@ static void answer(const struct frame *frame, struct wire_buffer *out, const uin
 		message_encode_error(out, true, message.id, ERROR_UNKNOWN_METHOD, "not by an echo");
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* To the microsecond: without sleeping. */
+static void wait_until(int64_t at_ns)
+{
+	while (now_ns() < at_ns)
+		;
+}
+
 static void send_all(int fd, const uint8_t *bytes, size_t count)
 {
 	while (count > 0) {
@@ -80,6 +99,23 @@ static void send_all(int fd, const uint8_t *bytes, size_t count)
 		bytes += sent;
 		count -= (size_t)sent;
 	}
+}
+
+/* Answers the whole requests without a body at the front, the same way. */
+static size_t answer_http(const uint8_t *bytes, size_t count, struct wire_buffer *out)
+{
+	static char reply[256];
+	const uint8_t *end;
+	size_t at = 0;
+
+	if (!reply[0])
+		snprintf(reply, sizeof(reply),
+			"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n%0100d", 0);
+	while ((end = memmem(bytes + at, count - at, "\r\n\r\n", 4))) {
+		wire_buffer_write(out, reply, strlen(reply));
+		at = (size_t)(end - bytes) + 4;
+	}
+	return at;
 }
 
 /* Answers the whole frames at the front; how many bytes they were. (frame_reader reads little
@@ -119,7 +155,10 @@ static void __attribute__((noreturn)) serve(int fd)
 	while ((got = recv(fd, bytes + count, BUFFER_BYTES - count, 0)) > 0) {
 		count += (size_t)got;
 		wire_buffer_clear(&out);
-		taken = answer_all(bytes, count, &out, tokens, flags);
+		taken = bytes[0] == 'G' ? answer_http(bytes, count, &out)
+					: answer_all(bytes, count, &out, tokens, flags);
+		if (delay_us > 0 && out.count > 0)
+			wait_until(now_ns() + delay_us * 1000);
 		count -= taken;
 		memmove(bytes, bytes + taken, count);
 		send_all(fd, out.bytes, out.count);
@@ -132,14 +171,15 @@ int main(int argc, char **argv)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int listener, fd;
 
-	if (argc != 5 || strlen(argv[1]) >= sizeof(address.sun_path)) {
-		fprintf(stderr, "usage: draft_echo SOCKET VOCAB ROWS STEPS\n");
+	if (argc < 5 || argc > 6 || strlen(argv[1]) >= sizeof(address.sun_path)) {
+		fprintf(stderr, "usage: draft_echo SOCKET VOCAB ROWS STEPS [DELAY_US]\n");
 		return 2;
 	}
 	strcpy(address.sun_path, argv[1]);
 	vocab = (uint32_t)strtoul(argv[2], NULL, 10);
 	rows = (uint32_t)strtoul(argv[3], NULL, 10);
 	steps = (uint32_t)strtoul(argv[4], NULL, 10);
+	delay_us = argc > 5 ? strtol(argv[5], NULL, 10) : 0;
 	signal(SIGCHLD, SIG_IGN);
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||

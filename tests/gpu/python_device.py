@@ -329,6 +329,38 @@ def bad_handles():
             same("tokens", d.draft(base=writer.view, event=event, **case.columns).tokens.tolist(), case.tokens)
 
 
+def events_of_a_user():
+    """One user's events on all connections, at the limit and beyond; others, and what is closed, do not count. Needs root, to be others."""
+    if os.geteuid() != 0:
+        raise Waived("only root may become another user")
+    daemon = Daemon(GOLDEN / "greedy_small.safetensors", "--max-user-events", "3", "--socket-mode", "666")
+    os.chmod(daemon.folder.name, 0o755)
+
+    def connect(uid):
+        try:
+            os.seteuid(uid)
+        except OSError as error:
+            raise Waived(f"there are no other users here: {error}")
+        try:
+            return draft.connect(daemon.socket)
+        finally:
+            os.seteuid(0)
+
+    with daemon as d, d, connect(54321) as one, connect(54321) as same, connect(54322) as other:
+        event = torch.cuda.Event(interprocess=True)
+        event.record()
+        handle = event.ipc_handle()
+        first = [connection.event_import(handle) for connection in (one, one, same)]
+        for connection in one, same:
+            error = expect(draft.ResourceExhausted, connection.event_import, handle)
+            assert "max_user_events is 3" in str(error), error
+        kept = [connection.event_import(handle) for connection in (other, d, d, d, d)]
+        first.pop().close()
+        same.event_import(handle)
+        expect(draft.ResourceExhausted, one.event_import, handle)
+        del kept
+
+
 def a_process_dies_with_its_event():
     """While a draft waits for its event: that draft has an answer of some kind, others are right."""
     case = Case(GOLDEN / "greedy_small.safetensors")
@@ -574,7 +606,7 @@ def tests():
     for what in "a reload", "a drain":
         yield f"held drafts survive {what}", lambda what=what: held_drafts_survive(what)
     for each in (
-        events_in_a_pipeline, events_that_are_too_late, an_event_without_a_record_has_fired, bad_handles,
+        events_in_a_pipeline, events_that_are_too_late, an_event_without_a_record_has_fired, bad_handles, events_of_a_user,
         a_process_dies_with_its_event, a_client_dies_with_a_held_draft, event_cycles, event_round_trips,
     ):
         yield each.__name__.replace("_", " "), each

@@ -403,6 +403,25 @@ def test_pipelined(start):
         assert d.poll() is None
 
 
+def test_small_requests_go_together(start):
+    case = golden.case("many_rows")
+    daemon = start(model=case.path)
+    with connect(daemon) as d, connect(daemon) as other:
+
+        def arrived():
+            return other.stats()["requests"].get("draft", 0)
+
+        tickets = [d.submit(base=base_of(case)[:1], more=True, **columns(case, [0])) for _ in range(3)]
+        other.ping()
+        assert arrived() == 0
+        d.flush()
+        while arrived() < 3:
+            pass
+        tickets.append(d.submit(base=base_of(case)[:1], more=True, **columns(case, [0])))
+        for _ in tickets:  # the last is sent by this
+            assert d.poll().tokens.tolist() == [case.tokens_of(0)]
+
+
 def test_memory_of_a_ticket_stays(slow_model):
     """Nobody but the ticket holds the logits' buffer and the region when the answer comes."""
     with connect(slow_model.start()) as d:

@@ -3,11 +3,12 @@ here connects as another user; that needs root."""
 
 import contextlib
 import os
+import socket
 
 import pytest
 from conftest import draftctl
 from test_limits import CASE, outcomes, refused
-from wire_codec import Reader, decode
+from wire_codec import Reader, decode, frame, request
 
 ONE, TWO = 54321, 54322
 
@@ -131,6 +132,107 @@ def test_region_bytes_of_a_user(open_start):
     daemon.settle()
     with connect(daemon, ONE) as again:  # what a connection had goes back with it
         opened(again, 1 << 20)
+
+
+def held(daemon):
+    return daemon.probe.call("stats")[0]["held_bytes"]
+
+
+def test_inline_bytes_of_a_user(open_start, slow_model):
+    """A draft's logits in its reply count from its arrival on, with whatever else the user has."""
+    daemon = open_start(starter=slow_model.start)
+    held(daemon)
+    before = held(daemon)
+    one = connect(daemon, ONE)
+    params = slow_model.params(one, rows=1, logits=True)
+    one.call("ping")
+    idle, reply = held(daemon) - before, 8 * slow_model.VOCAB * 2
+    one.close()
+    for most in idle + reply, idle + reply - 1:
+        daemon = open_start("--max-user-inline-bytes", str(most), starter=slow_model.start)
+        one, other, root = (connect(daemon, uid) for uid in (ONE, TWO, 0))
+        for client in one, other, root:
+            slow_model.region(client)
+        if most < idle + reply:
+            with refused("RESOURCE_EXHAUSTED", f"would be {idle + reply} bytes, max_user_inline_bytes is {most}"):
+                one.call("draft", slow_model.params(one, rows=1, logits=True))
+            with refused("RESOURCE_EXHAUSTED", "max_user_inline_bytes"):
+                other.call("draft", slow_model.params(other, rows=1, logits=True))
+        else:
+            for _ in range(3):  # what has been read counts no more
+                one.call("draft", slow_model.params(one, rows=1, logits=True))
+            with connect(daemon, ONE):  # its frames, too, are this user's
+                with refused("RESOURCE_EXHAUSTED", "max_user_inline_bytes"):
+                    one.call("draft", slow_model.params(one, rows=1, logits=True))
+            daemon.probe.call("ping")
+            one.call("draft", slow_model.params(one, rows=1, logits=True))
+            # nor what a client took with it that is gone
+            one.submit("draft", slow_model.params(one, rows=1, logits=True))
+            one.call("ping")
+            one.close()
+            one = connect(daemon, ONE)
+            one.call("draft", slow_model.params(one, rows=1, logits=True))
+        ids = [root.submit("draft", slow_model.params(root, rows=1, logits=True)) for _ in range(3)]
+        assert outcomes(root, ids) == ["done"] * 3
+        for client in one, other, root:
+            client.close()
+
+
+def until_held(daemon, wanted):
+    while (now := held(daemon)) != wanted:
+        assert now < wanted, f"{now} bytes are held, not {wanted}"
+
+
+def test_unfinished_frames_of_a_user(open_start):
+    """Halves of frames count on all connections of a user; the one that has no room is told, and closed."""
+    half = frame(bytes(1 << 20))[: 700 << 10]
+    daemon = open_start("--max-frame-bytes", "1M")
+    held(daemon)
+    before = held(daemon)
+    with connect(daemon, ONE) as client:
+        client.send(half)
+        while held(daemon) - before < len(half):
+            pass
+        one = held(daemon) - before
+    for most in 2 * one, 2 * one - 1:
+        daemon = open_start("--max-frame-bytes", "1M", "--max-user-inline-bytes", str(most))
+        held(daemon)
+        before = held(daemon)
+        first, second, other, root, also = clients = [connect(daemon, uid) for uid in (ONE, ONE, TWO, 0, 0)]
+        idle = (held(daemon) - before) // len(clients)
+        for client in first, other, root, also:
+            client.send(half)
+        until_held(daemon, before + 4 * one + idle)
+        second.send(half)
+        if most == 2 * one:
+            until_held(daemon, before + 5 * one)
+        else:
+            message, _ = second.receive()
+            assert message[1] is None and message[2]["name"] == "RESOURCE_EXHAUSTED"
+            assert f"would be {2 * one} bytes, max_user_inline_bytes is {most}" in message[2]["message"]
+            with contextlib.suppress(ConnectionResetError):  # the rest of the half was not read
+                assert second.receive() is None
+            until_held(daemon, before + 4 * one)
+        for client in clients:
+            client.close()
+
+
+def test_unread_replies_of_a_user(open_start):
+    """Replies that one user does not read cost the user connections, and nobody else."""
+    daemon = open_start("--max-user-inline-bytes", "1M")
+    with connect(daemon, TWO) as other, connect(daemon, 0) as root:
+        with as_user(ONE):
+            mute = daemon.raw()
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        mute.sendall(request(1, "hello", {"protocol": 1, "client": "mute/1"}))
+        with mute, pytest.raises((BrokenPipeError, ConnectionResetError)):
+            for id in range(2, 1 << 16):
+                mute.sendall(request(id, "stats"))
+        ids = [root.submit("stats") for _ in range(2000)]  # some MiB
+        other.call("ping")
+        for id in ids:
+            root.wait(id)
+    assert "does not read its replies" in daemon.log
 
 
 def test_drain_and_reload_are_for_operators(open_start):

@@ -90,6 +90,7 @@ class Request(ctypes.Structure):
         ("deadline_us", c_uint64),
         ("priority", c_uint32),
         ("event", c_void_p),
+        ("more", c_uint32),
     ]
 
 
@@ -134,6 +135,7 @@ FUNCTIONS = {
     "draft_event_close": (c_int, c_void_p),
     "draft_draft": (c_int, c_void_p, POINTER(Request), c_void_p, c_void_p),
     "draft_submit": (c_int, c_void_p, POINTER(Request), POINTER(c_uint64)),
+    "draft_flush": (c_int, c_void_p),
     "draft_poll": (c_int, c_void_p, c_int64, POINTER(POINTER(ResultView))),
     "draft_result_free": (None, POINTER(ResultView)),
     "draft_cancel": (c_int, c_void_p, c_uint64),

@@ -279,20 +279,27 @@ class Connection(Sealed):
         deadline_us: int = 0,
         priority: int = 0,
         event: Event | None = None,
+        more: bool = False,
     ) -> int:
         """Sends what draft() would, and gives its ticket, for poll(). Columns and a `base` that is sent may be reused at once; what
-        lies in a region, and `logits`, not before the result."""
+        lies in a region, and `logits`, not before the result. With `more`, others follow at once: a small one is kept and goes out
+        with them, at the latest by flush() or poll()."""
         with self._enter():
             handle = self._open()
             request, held = self._request(
                 anchors, positions, base, steps, seeds, temperatures, slots, logits, deadline_us, priority, event
             )
+            request.more = bool(more)
             # Before it is sent: whatever interrupts us, memory that libdraft may write stays, and poll() knows what to wait for.
             ticket = ctypes.c_uint64()
             self._sent = [sent for sent in self._sent if sent[0].value]
             self._sent.append((ticket, held))
             self._check(handle, library.draft_submit(handle, request, ticket))
             return ticket.value
+
+    def flush(self) -> None:
+        """Sends what submit() has kept for `more`."""
+        self._call(library.draft_flush)
 
     def _request(
         self, anchors: Column, positions: Column, base: Any, steps: int, seeds: Column | int,

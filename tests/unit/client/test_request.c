@@ -96,6 +96,78 @@ START_TEST(leaves_out_what_is_not_wanted)
 }
 END_TEST
 
+static bool has_arrived(struct peer *p)
+{
+	struct pollfd waiting = {.fd = p->fd, .events = POLLIN};
+
+	return poll(&waiting, 1, 0) > 0;
+}
+
+/* Another connection, whose draftd takes so many requests. */
+static void let_out(uint32_t max_inflight)
+{
+	draft_close(draft);
+	peer_done(&peer);
+	peer_init(&peer);
+	peer.hello.limits.max_inflight = max_inflight;
+	draft = peer_connect(&peer);
+}
+
+START_TEST(keeps_what_more_follows)
+{
+	struct draft_request request = peer_request(1, 1);
+	struct draft_result *result;
+	struct draft_call got;
+	int64_t position;
+	uint64_t ticket;
+
+	let_out(8);
+	request.more = 1;
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(draft_submit(draft, &request, &ticket), 0);
+	ck_assert(!has_arrived(&peer));
+	ck_assert_int_eq(draft_events(draft), POLLIN | POLLOUT);
+	ck_assert_int_eq(draft_flush(draft), 0);
+	take_draft(&peer, &got);
+	take_draft(&peer, &got);
+	ck_assert_int_eq(draft_events(draft), POLLIN);
+
+	/* So do a request without it, and a look for results; in order. */
+	request.positions = &(int64_t){77};
+	ck_assert_int_eq(draft_submit(draft, &request, &ticket), 0);
+	ck_assert(!has_arrived(&peer));
+	submit(1, 1);
+	take_draft(&peer, &got);
+	wire_column_i64(&got.positions, &position);
+	ck_assert_int_eq(position, 77);
+	take_draft(&peer, &got);
+	ck_assert_int_eq(draft_submit(draft, &request, &ticket), 0);
+	ck_assert(!has_arrived(&peer));
+	ck_assert_int_eq(draft_poll(draft, 0, &result), 0);
+	take_draft(&peer, &got);
+
+	request.more = 2;
+	ck_assert_int_eq(draft_submit(draft, &request, &ticket), -EINVAL);
+	ck_assert_ptr_eq(strstr(draft_error(draft), "more"), draft_error(draft));
+}
+END_TEST
+
+START_TEST(keeps_no_more_than_it_may)
+{
+	struct draft_request request = peer_request(1, 1);
+	uint64_t ticket;
+	size_t kept = 0;
+
+	let_out(1 << 15);
+	request.more = 1;
+	for (; !has_arrived(&peer); kept++)
+		ck_assert_int_eq(draft_submit(draft, &request, &ticket), 0);
+	/* A request's frame has some 100 to 200 bytes, and 64 KiB are kept. */
+	ck_assert_uint_gt(kept, 65536 / 200);
+	ck_assert_uint_lt(kept, 65536 / 100);
+}
+END_TEST
+
 static void answer_with_logits(struct peer *p)
 {
 	static const uint16_t logits[ROWS * STEPS * PEER_VOCAB] = {1, 2, 3, [29] = 30};
@@ -532,6 +604,8 @@ Suite *request_suite(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, sends_every_field);
 	tcase_add_test(tcase, leaves_out_what_is_not_wanted);
+	tcase_add_test(tcase, keeps_what_more_follows);
+	tcase_add_test(tcase, keeps_no_more_than_it_may);
 	tcase_add_test(tcase, drafts_and_waits);
 	tcase_add_test(tcase, gives_results_in_order_of_arrival);
 	tcase_add_test(tcase, keeps_results_while_another_call_waits);

@@ -95,6 +95,8 @@ START_TEST(defaults_are_those_of_limits_h)
 	ck_assert_uint_eq(config.max_user_inflight, 3072);
 	ck_assert_uint_eq(config.max_user_memory_bytes, 6442450944);
 	ck_assert_uint_eq(config.max_user_device_bytes, 3221225472);
+	ck_assert_uint_eq(config.max_user_events, 3072);
+	ck_assert_uint_eq(config.max_user_inline_bytes, 1006632960);
 	ck_assert_uint_eq(config.max_frame_bytes, 67108864);
 	ck_assert_uint_eq(config.max_output_bytes, 268435456);
 	ck_assert_uint_eq(config.hello_timeout_us, 5000000);

@@ -2,6 +2,7 @@
  * become, and that an event goes after its last use and not before. */
 #include "daemon/event.h"
 #include "daemon/region.h"
+#include "daemon/user.h"
 #include "kernels/backend.h"
 
 #include <check.h>
@@ -13,6 +14,7 @@ Suite *event_suite(void);
 
 static uv_loop_t loop;
 static struct region_pool pool;
+static struct user user;
 static struct event *opened_event;
 static struct message_fault opened_fault;
 static unsigned opened_count, closed_count;
@@ -57,6 +59,7 @@ static struct markov_memory fake_memory = {&fake_backend, &fake};
 static void setup(void)
 {
 	uv_loop_init(&loop);
+	user = (struct user){.holds = 1};
 	memset(&fake, 0, sizeof(fake));
 	pool = (struct region_pool){.loop = &loop, .memory = &fake_memory};
 	opened_event = NULL;
@@ -67,6 +70,8 @@ static void setup(void)
 static void teardown(void)
 {
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	ck_assert_uint_eq(user.events, 0); /* whichever way they went */
+	ck_assert_uint_eq(user.holds, 1);
 }
 
 static void opened(struct event *event)
@@ -86,7 +91,7 @@ static void closed(struct event *event)
 
 static void start(const char *device)
 {
-	struct event_order order = {.id = 3, .opened = opened, .closed = closed};
+	struct event_order order = {.id = 3, .user = &user, .opened = opened, .closed = closed};
 
 	memset(order.handle, 7, sizeof(order.handle));
 	snprintf(order.device, sizeof(order.device), "%s", device);
@@ -106,6 +111,7 @@ START_TEST(an_event_is_opened_and_closed)
 	ck_assert_int_eq(markov_event_query(opened_event->event), 1);
 	event_close(opened_event, NULL);
 	ck_assert_uint_eq(closed_count, 0); /* later: a worker lets it go */
+	ck_assert_uint_eq(user.events, 1);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_uint_eq(fake.closed, 1);
 	ck_assert_uint_eq(closed_count, 1);
