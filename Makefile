@@ -248,11 +248,14 @@ $(STICKY): tests/preload/sticky.c
 
 .PHONY: check-gpu bench-gpu
 check-gpu: $(GPU_TESTS) $(STICKY) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox, a lost GPU
-	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD)
+	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD) \
+		devices=0,0 golden tests/golden devices=0,0,0,0 golden tests/golden devices=0,0,0,0,0,0,0,0 golden tests/golden
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
 	@$(GPU_PYTHON) tests/gpu/sandbox.py
 	@$(GPU_PYTHON) tests/gpu/sticky.py
+	@n=$$(nvidia-smi -L | wc -l); [ $$n -lt 2 ] || $(GPU_TESTS) devices=0,1 golden tests/golden large odd group
+	@$(GPU_PYTHON) tests/gpu/several.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 

@@ -23,7 +23,7 @@ programs=(bin/draftd bin/draftctl bin/draftd-wire-bench bin/draftd-echo lib/libd
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device,shared_gpu}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,sticky,curve}.py
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,sticky,several,curve}.py
 	install -m 755 -t "$folder/share/draftd/gpu" "$build/tests/sticky.so"
 	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)

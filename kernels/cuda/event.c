@@ -1,6 +1,6 @@
 /* The happy path: open a handle of another process, ask whether it has fired, destroy it. What
- * fails: a handle that is none, or whose process is gone; and a lost context, which makes every
- * call fail. */
+ * fails: a handle that is none (one whose process is gone may still be taken); and a lost context,
+ * which makes every call fail. */
 #include "event.h"
 
 #include "device.h"
