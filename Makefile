@@ -21,6 +21,9 @@ RUNS ?= 2000000
 # nothing to see in it.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(SANITIZE),0,$(if $(wildcard $(CUDA_HOME)/bin/nvcc),1,0))
+# Of NCCL only the header is needed to build.
+$(if $(filter 1,$(CUDA)),$(if $(wildcard $(addsuffix /nccl.h,$(CUDA_HOME)/include /usr/include /usr/local/include)),,\
+	$(error The CUDA backend needs nccl.h: install libnccl-dev, or build without it by CUDA=0)))
 # a Python with PyTorch and Triton, for check-gpu and bench-gpu
 GPU_PYTHON ?= python3
 
