@@ -185,9 +185,9 @@ PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:ca
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
-# Counts the allocations of a program under test.
-MALLOC_COUNT := $(BUILD)/tests/malloc_count.so
-$(MALLOC_COUNT): tests/preload/malloc_count.c
+# What is loaded into a program under test: one counts its allocations, one lets a call fail.
+PRELOAD := $(patsubst tests/preload/%.c,$(BUILD)/tests/%.so,$(wildcard tests/preload/*.c))
+$(PRELOAD): $(BUILD)/tests/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -fvisibility=hidden -fPIC -shared -o $@ $<
 
@@ -200,9 +200,9 @@ $(DRAFT_ECHO): $(BUILD)/obj/tests/echo/draft_echo.o $(LIBPROTO)
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
-integration: all $(MALLOC_COUNT) $(DRAFT_ECHO) ## run the integration tests alone
+integration: all $(PRELOAD) $(DRAFT_ECHO) ## run the integration tests alone
 	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
-check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) $(DRAFT_ECHO) all
+check-run: $(UNIT_PROGRAMS) $(PRELOAD) $(DRAFT_ECHO) all
 	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU

@@ -133,8 +133,8 @@ void server_tell_stopping(struct server *server, const char *reason);
 
 /* ---- between server.c and server_news.c ---- */
 
-/* Sets up the handles for the engine's news. */
-void server_listen_to_engine(struct server *server);
+/* Sets up the handles for the engine's news. 0 or -errno. */
+int server_listen_to_engine(struct server *server);
 void server_wake(void *user); /* engine thread: of the server `user` */
 
 /* Stops a drained server with nobody connected and no launch under way. */
