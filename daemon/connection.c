@@ -340,7 +340,9 @@ static void on_poll(uv_poll_t *poll_handle, int status, int events)
 			connection_discard(connection);
 		else if (events & UV_READABLE)
 			connection_receive(connection);
-		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED)
+		/* Who waits for another turn is sent more in that. */
+		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED &&
+			link_alone(&connection->ready))
 			connection_touch(connection);
 	}
 	server_settle(server);
@@ -384,6 +386,7 @@ int connection_start(struct server *server, int fd, pid_t pid, struct user *user
 	scheduler_flow_init(&connection->flow);
 	connection->server = server;
 	connection->number = server->next_connection++;
+	connection->greedy = true; /* who is here already goes before who comes */
 	connection->next_region = connection->next_event = 1;
 	connection->pid = pid;
 	connection->user = user;

@@ -73,15 +73,20 @@ void server_settle(struct server *server)
 static void on_more(uv_idle_t *idle)
 {
 	struct server *server = idle->data;
+	const uint64_t until_us = clock_us() + LIMIT_TURN_US;
 	struct link now;
 	struct link *link;
 
-	/* Those that have still more to do put themselves behind, into the next turn. */
+	/* Those that have still more to do put themselves behind, into the next turn; those that
+	 * this one had no time for come first then. */
 	link_init(&now);
 	link_splice(&now, &server->ready);
-	while ((link = link_pop(&now)))
-		connection_continue(LINK_OWNER(link, struct connection, ready));
-	server_settle(server);
+	while (clock_us() < until_us && (link = link_pop(&now))) {
+		connection_take_turn(LINK_OWNER(link, struct connection, ready));
+		server_settle(server);
+	}
+	link_splice(&now, &server->ready);
+	link_splice(&server->ready, &now);
 	if (link_alone(&server->ready))
 		uv_idle_stop(idle);
 }

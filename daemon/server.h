@@ -113,7 +113,7 @@ void server_limit_regions(struct server *server);
 /* Sends what was put into outboxes. */
 void server_settle(struct server *server);
 
-/* Calls connection_continue() for the owner of `ready` in the next turn. */
+/* Calls connection_take_turn() for the owner of `ready` in the next turn. */
 void server_more_to_do(struct server *server, struct link *ready);
 
 /* A draft has arrived: the loop does not sleep for loop_spin_us. */

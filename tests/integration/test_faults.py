@@ -239,6 +239,7 @@ def test_requests(start, faults, config, error):
 
 
 COMMANDS = {
+    "session": [BUILD / "tests/session"],
     "example": [BUILD / "examples/draft"],
     "ping": [BUILD / "draftctl", "ping", "--count", "2"],
     "info": [BUILD / "draftctl", "info"],
@@ -256,7 +257,7 @@ COMMANDS = {
 def test_clients(daemon, faults, command, error):
     """They do what they are for, or exit 1 with a sentence; a signal hinders them in nothing."""
     program, *arguments = COMMANDS[command]
-    place = [daemon.socket] if command == "example" else []
+    place = [daemon.socket] if "draftctl" not in program.name else []
     environment = os.environ | faults.environment | {"DRAFTD_SOCKET": str(daemon.socket)}
 
     def attempt(arm):
