@@ -235,9 +235,12 @@ check-tsan: deps ## the same under ThreadSanitizer
 check-faults: deps ## each call that the system may refuse fails once, in draftd and its clients, under AddressSanitizer
 	+@FAULT_STRIDE=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined TEST=test_faults.py integration
 
-.PHONY: check-hostile
+.PHONY: check-hostile soak
 check-hostile: deps ## 800 clients beside 200 hostile ones: none is refused, and their p99 at most doubles
 	+@HOSTILE=200 $(MAKE) --no-print-directory TEST=test_crowd.py integration
+
+soak: deps ## mixed load, killed clients, reloads and full queues for SECONDS= (SANITIZE=address,undefined or thread, with a BUILD=build/asan or build/tsan)
+	+@SOAK_SECONDS=$(or $(SECONDS),1800) TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory TEST=test_soak.py integration
 
 check-valgrind: deps ## unit tests and a session of the daemon under memcheck
 	+@$(MAKE) --no-print-directory check-valgrind-run

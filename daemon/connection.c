@@ -386,7 +386,6 @@ int connection_start(struct server *server, int fd, pid_t pid, struct user *user
 	scheduler_flow_init(&connection->flow);
 	connection->server = server;
 	connection->number = server->next_connection++;
-	connection->greedy = true; /* who is here already goes before who comes */
 	connection->next_region = connection->next_event = 1;
 	connection->pid = pid;
 	connection->user = user;

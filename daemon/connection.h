@@ -60,7 +60,7 @@ struct connection {
 	struct frame_reader reader;
 	uint64_t reader_bytes; /* as charged to the server */
 	bool turn_over;        /* what was asked for has taken a whole turn */
-	bool greedy; /* the last turn was not enough, or there was none: others' come first */
+	bool greedy;           /* the last turn was not enough: the others' come first */
 	struct outbox outbox;
 	uint64_t outbox_bytes, outbox_peak; /* as charged to the server: now, at most */
 

@@ -79,8 +79,8 @@
 #define LIMIT_TURN_OUTPUT_BYTES (1u << 20)
 #define LIMIT_TURN_ACCEPTS      2
 
-/* What all those together get in one turn of the loop who have just come, or for whom their last
- * turn was not enough: the others don't wait longer for them. */
+/* What all those together get in one turn of the loop for whom their last turn was not enough: the
+ * others don't wait longer for them. */
 #define LIMIT_TURN_US 20ull
 
 /* Launches in a row that priority 1 may lead while priority 0 waits. */

@@ -17,8 +17,9 @@ enum {
 	STEPS = 3,
 	TOKENS = ROWS * STEPS,
 	TICKETS = 4,
-	VOCAB_MAX = 1024,
+	VOCAB_MAX = 4096,
 	VALUES_MAX = TOKENS * VOCAB_MAX,
+	WAIT_US = 60000000, /* for what must come */
 };
 
 static const uint32_t anchors[ROWS] = {1, 2, 3};
@@ -26,6 +27,7 @@ static const int64_t positions[ROWS] = {10, 20, 30}, seeds[ROWS] = {7, 8, 9};
 static const float temperatures[ROWS] = {0.0f, 0.7f, 1.0f};
 static uint16_t base[VALUES_MAX], logits[VALUES_MAX];
 static uint32_t expected[TOKENS];
+static const char *doing = "draft"; /* for the error's sentence */
 
 static struct draft_request request_from(void *data, struct draft_region *region)
 {
@@ -72,6 +74,7 @@ static int use_regions(struct draft *draft)
 	struct draft_region *region;
 	int fd, r;
 
+	doing = "regions";
 	r = draft_region_open(draft, bytes, DRAFT_HOST, &region);
 	if (r == 0)
 		r = draft_in(draft, region, 1);
@@ -94,6 +97,7 @@ static int use_tickets(struct draft *draft)
 	uint64_t ticket = 0;
 	int r;
 
+	doing = "tickets";
 	for (unsigned i = 0; i < TICKETS; i++) {
 		r = draft_submit(draft, &request, &ticket);
 		if (r < 0)
@@ -103,7 +107,7 @@ static int use_tickets(struct draft *draft)
 	if (r < 0 && r != -DRAFT_E_NOT_FOUND)
 		return r;
 	for (unsigned i = 0; i < TICKETS; i++) {
-		r = draft_poll(draft, 10000000, &result);
+		r = draft_poll(draft, WAIT_US, &result);
 		if (r == 0)
 			abort(); /* an answer is missing */
 		if (r < 0)
@@ -127,6 +131,7 @@ static int use_service(struct draft *draft)
 	char *text;
 	int r;
 
+	doing = "service";
 	r = draft_ping(draft);
 	if (r == 0)
 		r = draft_stats(draft, &text);
@@ -137,8 +142,10 @@ static int use_service(struct draft *draft)
 	if (r == 0) {
 		free(text);
 		r = draft_event_import(draft, handle, sizeof(handle), NULL, &event);
-		if (r == -DRAFT_E_BAD_REQUEST) /* the CPU backend knows none */
+		if (r == -DRAFT_E_BAD_REQUEST) { /* the CPU backend knows none */
+			doing = "reload";
 			r = draft_reload(draft);
+		}
 	}
 	return r;
 }
@@ -156,12 +163,16 @@ static int use(struct draft *draft)
 		r = use_tickets(draft);
 	if (r == 0)
 		r = use_service(draft);
-	if (r == 0)
+	if (r == 0) {
+		doing = "reconnect";
 		r = draft_reconnect(draft);
+	}
 	if (r == 0)
 		r = use_regions(draft);
-	if (r == 0)
-		r = draft_reconnect_within(draft, 1000000);
+	if (r == 0) {
+		doing = "reconnect within";
+		r = draft_reconnect_within(draft, WAIT_US);
+	}
 	if (r == 0)
 		r = use_tickets(draft);
 	return r;
@@ -169,7 +180,8 @@ static int use(struct draft *draft)
 
 int main(int argc, char **argv)
 {
-	struct draft_options options = {.size = sizeof(options), .client_name = "session"};
+	struct draft_options options = {
+		.size = sizeof(options), .client_name = "session", .timeout_us = WAIT_US};
 	struct draft *draft;
 	char error[256];
 	int r;
@@ -182,11 +194,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", error);
 		return 1;
 	}
+	if (draft_model(draft)->vocab > VOCAB_MAX)
+		abort();
 	for (unsigned i = 0; i < VALUES_MAX; i++) /* BF16 of -4 to 4 */
 		base[i] = (uint16_t)((rand() & 1) << 15 | (0x3f00 + rand() % 0x180));
 	r = use(draft);
 	if (r < 0)
-		fprintf(stderr, "%s: %s\n", draft_error_name(r), draft_error(draft));
+		fprintf(stderr, "%s (%s): %s\n", draft_error_name(r), doing, draft_error(draft));
 	draft_close(draft);
 	return r < 0;
 }
