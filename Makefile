@@ -239,7 +239,7 @@ check-faults: deps ## each call that the system may refuse fails once, in draftd
 check-hostile: deps ## 800 clients beside 200 hostile ones: none is refused, and their p99 at most doubles
 	+@HOSTILE=200 $(MAKE) --no-print-directory TEST=test_crowd.py integration
 
-soak: deps ## mixed load, killed clients, reloads and full queues for SECONDS= (SANITIZE=address,undefined or thread, with a BUILD=build/asan or build/tsan)
+soak: deps ## mixed load, killed clients, reloads, full queues for SECONDS=; under a tool with SANITIZE=thread BUILD=build/tsan
 	+@SOAK_SECONDS=$(or $(SECONDS),1800) TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory TEST=test_soak.py integration
 
 check-valgrind: deps ## unit tests and a session of the daemon under memcheck

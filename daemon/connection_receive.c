@@ -172,8 +172,7 @@ static void end_turn(struct connection *connection, unsigned handled)
 		return;
 	charge_reader(connection);
 	watch_frame(connection, handled > 0);
-	if (connection->server->draining)
-		connection_touch(connection);
+	connection_touch(connection);
 }
 
 void connection_take_turn(struct connection *connection)
@@ -189,8 +188,6 @@ void connection_take_turn(struct connection *connection)
 			break;
 		more = receive_once(connection, &received);
 	}
-	if (connection->state != CONNECTION_CLOSED)
-		connection_touch(connection);
 	connection->greedy = handled >= LIMIT_TURN_FRAMES || received >= LIMIT_TURN_BYTES;
 	end_turn(connection, handled);
 }

@@ -14,7 +14,7 @@ from conftest import BUILD, SANITIZED
 COUNTDOWN = struct.Struct("=qQi28s")  # left, where, error, call
 # Of so many calls one is let fail: 1 is all of them (make check-faults), more a sample.
 STRIDE = int(os.environ.get("FAULT_STRIDE", 7 if SANITIZED else 1))
-OF = "draftd:draftctl:libdraft:libjansson:libmsgpack:libinih"
+OF = "draftd:draftctl:libdraft:libjansson:libmsgpack:libinih:libsystemd"
 
 
 class Faults:

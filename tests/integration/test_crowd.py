@@ -49,7 +49,7 @@ def p99_us(daemon):
     done = subprocess.run(
         [
             BUILD / "draftctl", "bench", "--socket", daemon.socket, "--connections", str(HONEST), "--concurrency", str(HONEST),
-            "--rate", "1000", "--duration", "2", "--base", "host", "--verify", "--model", MODEL, "--json", "-",
+            "--rate", "1000", "--duration", "1", "--base", "host", "--verify", "--model", MODEL, "--json", "-",
         ],
         capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=go_first,
     )

@@ -10,6 +10,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -42,13 +43,27 @@ def config(folder):
 # ---- the daemon begins and ends ----
 
 
+@pytest.fixture(params=["own", "inherited"])
+def listening(request, folder):
+    """How a daemon comes to its socket, as options of start(): by its path, or from a service manager."""
+    if request.param == "own":
+        yield {}
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(folder / "s"))
+        listener.listen()
+        fd = listener.fileno()
+        command = ["bash", "-c", f'exec 3<&{fd}; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=draftd.socket exec "$@"', "bash"]
+        yield {"socket": folder / "s", "command": command, "pass_fds": (fd,)}
+
+
 @errors
-def test_start(folder, start, faults, config, error):
+def test_start(start, faults, config, listening, error):
     """It serves, or exits 1 with a sentence, and leaves nothing behind."""
 
     def attempt(arm):
         arm()
-        daemon = start("--config", config, wait=False, model=None, env=faults.environment)
+        daemon = start("--config", config, wait=False, model=None, env=faults.environment, **listening)
         served = daemon.told("READY=1")
         failed = faults.disarm()
         if served:
