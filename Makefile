@@ -188,9 +188,9 @@ PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:ca
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
-# Counts the allocations of a program under test.
-MALLOC_COUNT := $(BUILD)/tests/malloc_count.so
-$(MALLOC_COUNT): tests/preload/malloc_count.c
+# What is loaded into a program under test: one counts its allocations, one lets a call fail.
+PRELOAD := $(patsubst tests/preload/%.c,$(BUILD)/tests/%.so,$(wildcard tests/preload/*.c))
+$(PRELOAD): $(BUILD)/tests/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -fvisibility=hidden -fPIC -shared -o $@ $<
 
@@ -200,12 +200,20 @@ $(DRAFT_ECHO): $(BUILD)/obj/tests/echo/draft_echo.o $(LIBPROTO)
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PROTO_LIBS)
 
+# One session that uses all of libdraft.
+SESSION := $(BUILD)/tests/session
+$(SESSION): tests/session/session.c client/draft.h $(BUILD)/$(SONAME)
+	@mkdir -p $(@D)
+	$(call quiet,CC)$(CC) $(ALL_CFLAGS) -MF $(BUILD)/obj/session.d $(ALL_LDFLAGS) -Iclient -o $@ $< -L$(BUILD) \
+		-Wl,-rpath,'$$ORIGIN/..' -ldraft
+
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
 	@tests/run $^
-integration: all $(MALLOC_COUNT) $(DRAFT_ECHO) ## run the integration tests alone
-	@tests/run "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
-check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) $(DRAFT_ECHO) all
+TESTED := $(PRELOAD) $(DRAFT_ECHO) $(SESSION) all
+integration: $(TESTED) ## run the integration tests alone, or one file of them (TEST=), with what it has to say
+	@tests/run $(if $(TEST),"$(PYTEST)/$(TEST) -s","$(SYMBOLS)" "$(HEADER)" "$(PYTEST)")
+check-run: $(UNIT_PROGRAMS) $(TESTED)
 	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
 
 check: deps ## install what is missing, build, run every test that needs no GPU
@@ -219,13 +227,23 @@ check-units-run: all
 	@tests/run "tests/units.sh $(abspath $(BUILD))/units"
 
 # A sanitizer's finding ends the process, and so fails the test that met it.
-.PHONY: check-asan check-ubsan check-tsan check-valgrind check-valgrind-run
+.PHONY: check-asan check-ubsan check-tsan check-faults check-valgrind check-valgrind-run
 check-asan: deps ## the same under AddressSanitizer, with leak detection, and UndefinedBehaviorSanitizer
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-run
 check-ubsan: deps ## the same under UndefinedBehaviorSanitizer alone
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/ubsan SANITIZE=undefined check-run
 check-tsan: deps ## the same under ThreadSanitizer
 	+@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
+
+check-faults: deps ## each call that the system may refuse fails once, in draftd and its clients, under AddressSanitizer
+	+@FAULT_STRIDE=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined TEST=test_faults.py integration
+
+.PHONY: check-hostile soak
+check-hostile: deps ## 800 clients beside 200 hostile ones: none is refused, and their p99 at most doubles
+	+@HOSTILE=200 $(MAKE) --no-print-directory TEST=test_crowd.py integration
+
+soak: deps ## mixed load, killed clients, reloads, full queues for SECONDS=; under a tool with SANITIZE=thread BUILD=build/tsan
+	+@SOAK_SECONDS=$(or $(SECONDS),1800) TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory TEST=test_soak.py integration
 
 check-valgrind: deps ## unit tests and a session of the daemon under memcheck
 	+@$(MAKE) --no-print-directory check-valgrind-run

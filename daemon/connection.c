@@ -381,7 +381,9 @@ static void on_poll(uv_poll_t *poll_handle, int status, int events)
 			connection_discard(connection);
 		else if (events & UV_READABLE)
 			connection_receive(connection);
-		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED)
+		/* Who waits for another turn is sent more in that. */
+		if ((events & UV_WRITABLE) && connection->state != CONNECTION_CLOSED &&
+			link_alone(&connection->ready))
 			connection_touch(connection);
 	}
 	server_settle(server);

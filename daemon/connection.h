@@ -42,7 +42,7 @@ enum connection_state {
 
 struct connection {
 	struct link link;  /* the server's connections */
-	struct link ready; /* the server's list of those with frames left to handle */
+	struct link ready; /* the server's list of those that wait for another turn */
 	struct link dirty; /* the server's list of those to settle */
 	struct server *server;
 	uint64_t number; /* for the log */
@@ -60,6 +60,7 @@ struct connection {
 	struct frame_reader reader;
 	uint64_t reader_bytes; /* as charged to the server */
 	bool turn_over;        /* what was asked for has taken a whole turn */
+	bool greedy;           /* the last turn was not enough: the others' come first */
 	struct outbox outbox;
 	uint64_t bulk_bytes;                /* of the outbox: logits */
 	uint64_t outbox_bytes, outbox_peak; /* as charged to the server: now, at most */
@@ -83,8 +84,8 @@ struct connection {
  * then `fd` is closed. */
 int connection_start(struct server *server, int fd, pid_t pid, struct user *user);
 
-/* Handles frames that are left in the reader, a turn's worth. */
-void connection_continue(struct connection *connection);
+/* Receives and handles frames, those that are left in the reader first: at most a turn's worth. */
+void connection_take_turn(struct connection *connection);
 
 /* Sends what there is to send, and decides what is next: read, wait for the socket, close. */
 void connection_settle(struct connection *connection);
@@ -135,7 +136,7 @@ struct log_context connection_context(const struct connection *connection);
 
 bool connection_reads(const struct connection *connection);
 
-/* The socket is readable: receives and handles at most a turn's worth. */
+/* The socket is readable: it is the client's turn, now or after those who want less. */
 void connection_receive(struct connection *connection);
 
 /* Lingering, and the socket is readable: throws away a turn's worth. */

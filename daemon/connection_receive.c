@@ -169,33 +169,32 @@ static void end_turn(struct connection *connection, unsigned handled)
 		return;
 	charge_reader(connection);
 	watch_frame(connection, handled > 0);
-	if (connection->server->draining)
-		connection_touch(connection);
+	connection_touch(connection);
 }
 
-void connection_continue(struct connection *connection)
+void connection_take_turn(struct connection *connection)
 {
+	size_t received = 0;
 	unsigned handled = 0;
+	bool more = true;
 
-	handle_frames(connection, &handled);
+	/* What has arrived comes first. */
+	while (!handle_frames(connection, &handled)) {
+		charge_reader(connection);
+		if (!more || !connection_reads(connection) || received >= LIMIT_TURN_BYTES)
+			break;
+		more = receive_once(connection, &received);
+	}
+	connection->greedy = handled >= LIMIT_TURN_FRAMES || received >= LIMIT_TURN_BYTES;
 	end_turn(connection, handled);
 }
 
 void connection_receive(struct connection *connection)
 {
-	size_t received = 0;
-	unsigned handled = 0;
-	bool more;
-
-	if (!link_alone(&connection->ready))
-		return; /* what has arrived comes first, in its turn */
-	do {
-		more = receive_once(connection, &received);
-		if (!connection_reads(connection) || handle_frames(connection, &handled))
-			break;
-		charge_reader(connection);
-	} while (more && connection_reads(connection) && received < LIMIT_TURN_BYTES);
-	end_turn(connection, handled);
+	if (connection->greedy && link_alone(&connection->ready))
+		server_more_to_do(connection->server, &connection->ready);
+	if (link_alone(&connection->ready))
+		connection_take_turn(connection);
 }
 
 void connection_discard(struct connection *connection)

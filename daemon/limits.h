@@ -81,7 +81,11 @@
 #define LIMIT_TURN_FRAMES       16
 #define LIMIT_TURN_BYTES        (256u << 10) /* received */
 #define LIMIT_TURN_OUTPUT_BYTES (1u << 20)
-#define LIMIT_TURN_ACCEPTS      16
+#define LIMIT_TURN_ACCEPTS      2
+
+/* What all those together get in one turn of the loop for whom their last turn was not enough: the
+ * others don't wait longer for them. */
+#define LIMIT_TURN_US 20ull
 
 /* Launches in a row that priority 1 may lead while priority 0 waits. */
 #define LIMIT_PRIORITY_LAUNCHES 4

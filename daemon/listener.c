@@ -238,8 +238,11 @@ int listener_open(struct listener *listener, uint32_t mode, struct error_text *e
 	umask(old_mask);
 	if (r < 0)
 		return fail_errno(error, "the socket can't be bound to", listener->path);
-	if (lstat(listener->path, &file) < 0)
-		return fail_errno(error, "the socket was removed at once:", listener->path);
+	if (lstat(listener->path, &file) < 0) {
+		r = fail_errno(error, "the socket can't be looked at:", listener->path);
+		unlink(listener->path);
+		return r;
+	}
 	listener->device = file.st_dev;
 	listener->inode = file.st_ino;
 	listener->bound = true;

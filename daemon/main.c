@@ -167,8 +167,9 @@ int main(int argc, char **argv)
 
 	fill_standard_descriptors();
 	log_init(LOG_INFO);
-	notify_init();
-	r = config_parse(argc, argv, &config, &error);
+	r = notify_init(&error);
+	if (r == 0)
+		r = config_parse(argc, argv, &config, &error);
 	if (r == 0 && config.check_config)
 		r = check_config(&config, &error);
 	if (r > 0 && (fflush(stdout) != 0 || ferror(stdout)))

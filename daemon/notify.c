@@ -39,7 +39,7 @@ enum word {
 };
 static char pending[WORDS][MESSAGE_BYTES]; /* "": nothing */
 
-void notify_init(void)
+int notify_init(struct error_text *error)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	size_t length = path ? strlen(path) : 0;
@@ -51,12 +51,16 @@ void notify_init(void)
 	manager_address = (struct sockaddr_un){.sun_family = AF_UNIX};
 	if (length < 2 || length > sizeof(manager_address.sun_path) ||
 		(*path != '/' && *path != '@'))
-		return;
+		return 0;
 	memcpy(manager_address.sun_path, path, length);
 	if (*path == '@')
 		manager_address.sun_path[0] = '\0'; /* an abstract name */
 	manager_address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
 	manager_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (manager_fd < 0)
+		return error_text_set(error, errno, "no socket can be made to NOTIFY_SOCKET: %s",
+			strerror(errno));
+	return 0;
 }
 
 /* One datagram of assignments, or none of it. False: its socket is full, and later it may not be.

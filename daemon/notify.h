@@ -9,8 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Takes $NOTIFY_SOCKET, before any other thread exists. */
-void notify_init(void);
+/* Takes $NOTIFY_SOCKET, before any other thread exists. -errno when there is one and nothing can be
+ * sent to it: the manager would wait for READY=1 in vain. */
+int notify_init(struct error_text *error);
 
 /* What the manager must learn: it is told in this order (a reload that begins after READY=1 was
  * said comes after it), each with its STATUS= in one datagram. True: the manager knows all that it

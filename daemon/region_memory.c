@@ -60,8 +60,12 @@ int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct me
 	int seals, flags;
 
 	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || fstat(fd, &file) < 0 || fstatfs(fd, &filesystem) < 0)
+	if (seals < 0 && (errno == EINVAL || errno == EBADF)) /* EBADF: O_PATH */
 		return message_refuse(fault, ERROR_BAD_REQUEST, "the descriptor is no memfd");
+	flags = fcntl(fd, F_GETFL);
+	if (seals < 0 || flags < 0 || fstat(fd, &file) < 0 || fstatfs(fd, &filesystem) < 0)
+		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
+			"the descriptor can't be looked at: %s", strerror(errno));
 	if (filesystem.f_type != TMPFS_MAGIC)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
 			"the memfd has huge pages, which may be missing when they are touched; "
@@ -69,9 +73,7 @@ int region_memory_import(int fd, uint64_t bytes, uint8_t **ret_memory, struct me
 	if (!(seals & F_SEAL_SHRINK))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
 			"the memfd can shrink; seal it with F_SEAL_SHRINK first");
-	flags = fcntl(fd, F_GETFL);
-	if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) || flags < 0 ||
-		(flags & O_ACCMODE) != O_RDWR)
+	if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) || (flags & O_ACCMODE) != O_RDWR)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
 			"the memfd is not writable; share it without F_SEAL_WRITE, open for both");
 	if ((uint64_t)file.st_size < bytes)

@@ -62,15 +62,20 @@ void server_settle(struct server *server)
 static void on_more(uv_idle_t *idle)
 {
 	struct server *server = idle->data;
+	const uint64_t until_us = clock_us() + LIMIT_TURN_US;
 	struct link now;
 	struct link *link;
 
-	/* Those that have still more to do put themselves behind, into the next turn. */
+	/* Those that have still more to do put themselves behind, into the next turn; those that
+	 * this one had no time for come first then. */
 	link_init(&now);
 	link_splice(&now, &server->ready);
-	while ((link = link_pop(&now)))
-		connection_continue(LINK_OWNER(link, struct connection, ready));
-	server_settle(server);
+	while (clock_us() < until_us && (link = link_pop(&now))) {
+		connection_take_turn(LINK_OWNER(link, struct connection, ready));
+		server_settle(server);
+	}
+	link_splice(&now, &server->ready);
+	link_splice(&server->ready, &now);
 	if (link_alone(&server->ready))
 		uv_idle_stop(idle);
 }
@@ -198,12 +203,37 @@ static void on_hangup(uv_signal_t *handle, int number)
 
 /* ---- beginning and end ---- */
 
-static void start_signal(
+static int start_signal(
 	struct server *server, uv_signal_t *handle, int number, uv_signal_cb callback)
 {
-	uv_signal_init(server->loop, handle);
+	int r = uv_signal_init(server->loop, handle);
+
 	handle->data = server;
-	uv_signal_start(handle, callback, number);
+	return r < 0 ? r : uv_signal_start(handle, callback, number);
+}
+
+/* What the loop hears of beside sockets. */
+static int start_handles(struct server *server, struct error_text *error)
+{
+	int r;
+
+	uv_idle_init(server->loop, &server->more);
+	uv_timer_init(server->loop, &server->drain_timer);
+	server->more.data = server->drain_timer.data = server;
+	server_start_watchdog(server);
+	r = start_signal(server, &server->on_terminate, SIGTERM, on_stop_signal);
+	if (r == 0)
+		r = start_signal(server, &server->on_interrupt, SIGINT, on_stop_signal);
+	if (r == 0)
+		r = start_signal(server, &server->on_hangup, SIGHUP, on_hangup);
+	if (r == 0)
+		r = server_listen_to_engine(server);
+	if (r < 0)
+		return error_text_set(error, -r,
+			"signals and the engine can't be listened to: %s; raise RLIMIT_NOFILE "
+			"(ulimit -n, LimitNOFILE=)",
+			uv_strerror(r));
+	return 0;
 }
 
 static void no_work(uv_work_t *work)
@@ -308,8 +338,9 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 		.wake = server_wake,
 		.user = server,
 	};
-	server_listen_to_engine(server);
-	r = markov_memory_open(&server->facts, &server->regions.memory, error);
+	r = start_handles(server, error);
+	if (r == 0)
+		r = markov_memory_open(&server->facts, &server->regions.memory, error);
 	if (r == 0)
 		r = start_workers(server, error);
 	if (r < 0)
@@ -320,13 +351,6 @@ int server_start(struct server *server, uv_loop_t *loop, struct config *config, 
 	*model = (struct model){0};
 	if (r < 0)
 		goto fail;
-	uv_idle_init(loop, &server->more);
-	uv_timer_init(loop, &server->drain_timer);
-	server->more.data = server->drain_timer.data = server;
-	start_signal(server, &server->on_terminate, SIGTERM, on_stop_signal);
-	start_signal(server, &server->on_interrupt, SIGINT, on_stop_signal);
-	start_signal(server, &server->on_hangup, SIGHUP, on_hangup);
-	server_start_watchdog(server);
 	return 0;
 fail:
 	markov_memory_close(server->regions.memory);

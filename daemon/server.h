@@ -110,7 +110,7 @@ void server_limit_regions(struct server *server);
 /* Sends what was put into outboxes. */
 void server_settle(struct server *server);
 
-/* Calls connection_continue() for the owner of `ready` in the next turn. */
+/* Calls connection_take_turn() for the owner of `ready` in the next turn. */
 void server_more_to_do(struct server *server, struct link *ready);
 
 /* A draft has arrived: the loop does not sleep for loop_spin_us. */
@@ -130,8 +130,8 @@ void server_tell_stopping(struct server *server, const char *reason);
 
 /* ---- between server.c and server_news.c ---- */
 
-/* Sets up the handles for the engine's news. */
-void server_listen_to_engine(struct server *server);
+/* Sets up the handles for the engine's news. 0 or -errno. */
+int server_listen_to_engine(struct server *server);
 void server_wake(void *user); /* a replica's thread: of the server `user` */
 
 /* Stops a drained server with nobody connected and no launch under way. */

@@ -58,7 +58,7 @@ static void refuse_client(struct server *server, int fd, const char *text)
 static bool take_client(struct server *server, int fd)
 {
 	const struct config *config = &server->config;
-	struct ucred peer = {.uid = (uid_t)-1};
+	struct ucred peer;
 	socklen_t peer_bytes = sizeof(peer);
 	struct user *user;
 	char text[128];
@@ -72,7 +72,13 @@ static bool take_client(struct server *server, int fd)
 		refuse_client(server, fd, text);
 		return true;
 	}
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes);
+	/* What a client may do depends on its user. */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) < 0) {
+		snprintf(text, sizeof(text), "the kernel does not say who you are: %s",
+			strerror(errno));
+		refuse_client(server, fd, text);
+		return true;
+	}
 	user = user_hold(&server->users, peer.uid);
 	if (!user) {
 		close(fd);

@@ -84,9 +84,9 @@ void server_wake(void *user)
 	uv_async_send(&server->finished);
 }
 
-void server_listen_to_engine(struct server *server)
+int server_listen_to_engine(struct server *server)
 {
-	uv_async_init(server->loop, &server->finished, on_finished);
 	uv_idle_init(server->loop, &server->spin);
 	server->finished.data = server->spin.data = server;
+	return uv_async_init(server->loop, &server->finished, on_finished);
 }

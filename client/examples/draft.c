@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 	const struct draft_model *model;
 	struct draft_region *region;
 	struct draft *draft;
+	uint32_t *tokens = NULL;
 	char error[256];
 
 	if (argc > 1)
@@ -45,7 +46,7 @@ int main(int argc, char **argv)
 		.temperatures = temperatures,
 		.base = {.region = region},
 	};
-	uint32_t *tokens = calloc((size_t)ROWS * model->max_steps, sizeof(*tokens));
+	tokens = calloc((size_t)ROWS * model->max_steps, sizeof(*tokens));
 	if (!tokens || draft_draft(draft, &request, tokens, NULL) < 0)
 		goto fail;
 	for (uint32_t row = 0; row < ROWS; row++) {
@@ -59,6 +60,7 @@ int main(int argc, char **argv)
 	return 0;
 fail:
 	fprintf(stderr, "%s\n", draft_error(draft));
+	free(tokens);
 	draft_close(draft);
 	return 1;
 }

@@ -18,6 +18,7 @@ Suite *notify_suite(void);
 static char folder[64];
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static int manager = -1;
+static struct error_text error;
 
 static void setup(void)
 {
@@ -27,7 +28,7 @@ static void setup(void)
 	manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	ck_assert_int_eq(bind(manager, (struct sockaddr *)&address, sizeof(address)), 0);
 	setenv("NOTIFY_SOCKET", address.sun_path, 1);
-	notify_init();
+	ck_assert_int_eq(notify_init(&error), 0);
 }
 
 static void teardown(void)
@@ -35,7 +36,7 @@ static void teardown(void)
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
 	unsetenv("WATCHDOG_PID");
-	notify_init();
+	ck_assert_int_eq(notify_init(&error), 0);
 	close(manager);
 	unlink(address.sun_path);
 	rmdir(folder);
@@ -188,7 +189,7 @@ START_TEST(an_abstract_name_is_told)
 				 (socklen_t)(sizeof(sa_family_t) + (size_t)length)),
 		0);
 	setenv("NOTIFY_SOCKET", name, 1);
-	notify_init();
+	ck_assert_int_eq(notify_init(&error), 0);
 	notify_watchdog();
 	ck_assert_int_eq(recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT), strlen("WATCHDOG=1"));
 	ck_assert_str_eq(text, "WATCHDOG=1");
@@ -210,7 +211,7 @@ END_TEST
 START_TEST(without_a_manager_nothing_happens)
 {
 	unsetenv("NOTIFY_SOCKET");
-	notify_init();
+	ck_assert_int_eq(notify_init(&error), 0);
 	ck_assert(notify_ready("x"));
 	ck_assert_str_eq(told(), "");
 	ck_assert_uint_eq(notify_watchdog_interval_us(), 0);
@@ -249,7 +250,6 @@ static struct found inherit(const int *fds, int count, const char *names)
 	child = fork();
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
-		struct error_text error = {""};
 		char number[32];
 		int out = dup(ends[1]), copies[2];
 
@@ -315,7 +315,6 @@ END_TEST
 
 START_TEST(none_is_no_error)
 {
-	struct error_text error;
 	int fd = -2;
 
 	ck_assert_int_eq(notify_inherited_socket(&fd, &error), 0);
