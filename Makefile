@@ -15,6 +15,9 @@ PYTHON  ?= /usr/bin/python3
 SANITIZE ?=
 # 1: programs that find their libraries in ../lib, for the archive
 RELOCATABLE ?=
+# operations of check-random, and what chooses them: nothing, for others every time
+OPERATIONS ?= 300000
+SEED ?=
 # runs of each fuzz target
 RUNS ?= 2000000
 # Where nvcc lives, and 0 for a draftd without the CUDA backend: as where there is no nvcc, and under sanitizers, which have
@@ -208,6 +211,12 @@ check-run: $(UNIT_PROGRAMS) $(MALLOC_COUNT) $(DRAFT_ECHO) all
 check: deps ## install what is missing, build, run every test that needs no GPU
 	+@$(MAKE) --no-print-directory check-run
 
+.PHONY: check-random check-random-run
+check-random: deps ## OPERATIONS random ones of several clients, every reply predicted; SEED repeats a run; findings go to build/random
+	+@$(MAKE) --no-print-directory check-random-run
+check-random-run: all
+	@tests/run "SEED=$(SEED) OPERATIONS=$(OPERATIONS) $(PYTEST)/test_random.py"
+
 .PHONY: check-units check-units-run
 check-units: deps ## the systemd units, their security score, users, folders and manual pages, as installed
 	+@$(MAKE) --no-print-directory check-units-run
@@ -384,6 +393,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
-	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS PYTHON CUDA CUDA_HOME GPU_PYTHON V'
+	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS OPERATIONS SEED PYTHON CUDA CUDA_HOME GPU_PYTHON V'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

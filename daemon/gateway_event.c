@@ -70,6 +70,8 @@ static int check_import(const struct connection *connection, struct message_faul
 {
 	const struct server *server = connection->server;
 
+	if (server->draining)
+		return message_refuse(fault, ERROR_DRAINING, "the daemon is about to stop");
 	if (!markov_event_possible(server->regions.memory))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
 			"the %s backend knows no CUDA events; write base before the draft is sent",
@@ -78,8 +80,6 @@ static int check_import(const struct connection *connection, struct message_faul
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this connection has %" PRIu32 " events, the most is %d",
 			connection->event_count, LIMIT_EVENTS);
-	if (server->draining)
-		return message_refuse(fault, ERROR_DRAINING, "the daemon is about to stop");
 	return 0;
 }
 
