@@ -266,7 +266,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LI
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
 
-.PHONY: fuzz fuzz-run fuzz-regress fuzz-regress-run
+.PHONY: fuzz fuzz-run fuzz-regress fuzz-regress-run fuzz-coverage fuzz-coverage-run
 fuzz: ## RUNS runs of every fuzz target; findings go to build/fuzz/findings
 	+@$(FUZZ_MAKE) fuzz-run
 fuzz-regress: ## every fuzz target over its corpus and its old findings, once
@@ -277,6 +277,11 @@ fuzz-run: $(FUZZ_PROGRAMS)
 		-artifact_prefix=$(BUILD)/findings/ $(BUILD)/corpus/$(notdir $(t)) $(call seeds,$(t))")
 fuzz-regress-run: $(FUZZ_PROGRAMS)
 	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
+fuzz-coverage: ## what the corpora reach of proto/, a line a file; at least 95 % of all lines
+	+@$(MAKE) --no-print-directory BUILD=build/fuzz-coverage CC=clang SANITIZE=fuzzer-no-link \
+		CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' LDFLAGS=-fprofile-instr-generate fuzz-coverage-run
+fuzz-coverage-run: $(FUZZ_PROGRAMS)
+	@tests/run "tests/fuzz/coverage.sh $(BUILD)/profile $^"
 seeds = $(wildcard tests/fuzz/corpus/$(notdir $(1)) tests/fuzz/regressions/$(notdir $(1)))
 
 # ---- speed, and a first look ----
