@@ -249,12 +249,20 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CUDA_LIBS)
 
+# Preloaded, it gives draftd an error that sticks.
+GPU_FAULT := $(BUILD)/tests/fault.so
+$(GPU_FAULT): tests/gpu/fault/fault.cu
+	@mkdir -p $(@D)
+	$(call quiet,NVCC)$(CUDA_HOME)/bin/nvcc -shared -O2 -Xcompiler -fPIC -gencode=arch=compute_90a,code=sm_90a \
+		-gencode=arch=compute_100,code=sm_100 -o $@ $<
+
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox
+check-gpu: $(GPU_TESTS) $(GPU_FAULT) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD)
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
 	@$(GPU_PYTHON) tests/gpu/sandbox.py
+	@$(GPU_PYTHON) tests/gpu/lost.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 
@@ -385,7 +393,7 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
-		build/relocatable/tests/draft_echo $(if $(CUDA_SRC),build/relocatable/tests/gpu)
+		build/relocatable/tests/draft_echo $(if $(CUDA_SRC),build/relocatable/tests/gpu build/relocatable/tests/fault.so)
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
 	@packaging/deps.sh deb

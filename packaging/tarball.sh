@@ -23,7 +23,8 @@ programs=(bin/draftd bin/draftctl bin/draftd-wire-bench bin/draftd-echo lib/libd
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device,shared_gpu}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,curve}.py
+	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,curve,lost}.py
+	install -m 755 -t "$folder/share/draftd/gpu" "$build/tests/fault.so"
 	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi

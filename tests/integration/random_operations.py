@@ -52,8 +52,8 @@ def allowed(peer, method, wanted):
 
 def deliver(peer, data, dice, fds=()):
     """Whole, in pieces, or but for its last bytes, which come before whatever the peer sends next."""
+    latest = peer.latest
     peer.complete()
-    latest, peer.latest = peer.latest, None
     way = dice.random()
     if way < 0.8 or fds:
         peer.send(data, fds)

@@ -92,7 +92,7 @@ class Peer:
         self.codec = wire_codec.Connection(world.daemon.socket, timeout=PATIENCE_S, hello=False)
         self.greeted = False
         self.partial = self.partial_of = None  # the rest of a frame that has begun; who is expected to answer it
-        self.latest = None  # (id, Expectation)
+        self.latest = None  # (id, Expectation) of the frame that is sent next
         self.pending = collections.defaultdict(list)  # id or None: [Expectation]
         self.regions = {}
         self.seen_regions = set()
@@ -103,6 +103,7 @@ class Peer:
 
     def send(self, data, fds=()):
         rest, self.partial = self.partial, None
+        self.latest = None
         try:
             if rest:
                 self.codec.send(rest)

@@ -21,7 +21,7 @@ from random_world import Settings, World, Wrong
 from reference import TEMPERATURES, Head
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32))
-OPERATIONS = int(os.environ.get("OPERATIONS") or (500 if WRAPPER else 3000 if SANITIZED else 9000))
+OPERATIONS = int(os.environ.get("OPERATIONS") or (500 if WRAPPER else 3000 if SANITIZED else 7500))
 SEQUENCE = 3000  # operations from one start of a daemon
 SHORTEN_S = 120
 KEPT = sorted((ROOT / "tests/random").glob("*.txt"))
@@ -57,13 +57,13 @@ def run(settings, operations, outcomes=None):
     return at, failure
 
 
-def shorten(settings, operations):
-    """Delta debugging: leaves out parts, ever smaller ones, as long as what is left fails."""
+def shorten(settings, operations, kind):
+    """Delta debugging: leaves out parts, ever smaller ones, as long as what is left fails in the same kind."""
     end, part = time.monotonic() + SHORTEN_S, max(1, len(operations) // 2)
     while time.monotonic() < end:
         for start in range(0, len(operations), part):
             shorter = operations[:start] + operations[start + part :]
-            if shorter and time.monotonic() < end and run(settings, shorter)[1]:
+            if shorter and time.monotonic() < end and isinstance(run(settings, shorter)[1], kind):
                 operations = shorter
                 break
         else:
@@ -88,7 +88,7 @@ def try_sequence(settings, seed, count, outcomes):
     at, failure = run(settings, operations, outcomes)
     if not failure:
         return
-    short = shorten(settings, operations[: at + 1])
+    short = shorten(settings, operations[: at + 1], type(failure))
     path = BUILD / f"random/{settings}-{seed}.txt"
     write(path, settings, short)
     again = run(settings, short)[1] or failure
