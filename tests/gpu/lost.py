@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A CUDA error that sticks: a kernel in the daemon's context stores to an address that is none, while it is idle, while drafts are in
 flight, and before device memory is asked for. Whoever waits is told DEVICE_LOST, and the daemon exits with 1 within a second of
-the first call that finds it; the next daemon serves on the same GPU.
+the first call that finds it; the next daemon serves on the same GPU. And graphs that take more memory than they may: the start is
+refused in words.
 
 Usage: lost.py, from the unpacked archive or the sources (built with CUDA). Ends with "N passed, N failed, N waived"; exit code 1 if
 anything failed.
@@ -33,12 +34,16 @@ COLUMNS = {"anchors": [1] * ROWS, "positions": list(range(ROWS)), "steps": STEPS
 END_S = 1.0  # from the reply that tells it to the end of the process
 
 
+class NotStarted(Exception):
+    pass
+
+
 class Daemon:
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
         self.socket, self.fifo = folder / "s", folder / "fault"
         self.fifo.unlink(missing_ok=True)
         os.mkfifo(self.fifo)
-        command = [PROGRAMS / "draftd", "--backend", "cuda", "--model", folder / "model.safetensors", "--socket", self.socket]
+        command = [PROGRAMS / "draftd", "--backend", "cuda", "--model", folder / "model.safetensors", "--socket", self.socket, *options]
         environment = os.environ | {"LD_PRELOAD": str(FAULT), "DRAFTD_FAULT": str(self.fifo)}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         self.log = []
@@ -47,8 +52,10 @@ class Daemon:
             if "ready on" in line:
                 break
         else:
-            raise AssertionError("draftd did not start: " + "".join(self.log))
-        self.trigger = os.open(self.fifo, os.O_WRONLY)
+            self.process.wait()
+            self.process.stderr.close()
+            raise NotStarted("".join(self.log))
+        self.trigger = os.open(self.fifo, os.O_RDWR)  # does not wait for the other end
 
     def fault(self):
         os.write(self.trigger, b"!")
@@ -69,6 +76,32 @@ class Daemon:
             self.process.kill()
             self.process.wait()
         self.process.stderr.close()
+
+
+def check_budget(folder):
+    """One graph a length and bucket, 16 * 11 of them, each of many kernels."""
+    options = "--cuda-form", "plain", "--max-rows", "1024", "--max-steps", "16", "--cuda-graph-bytes", "1M"
+    try:
+        daemon = Daemon(folder, *options)
+    except NotStarted as refused:
+        assert "the graphs took" in str(refused) and "lower max_steps or max_rows" in str(refused), refused
+        return
+    daemon.dismiss()
+    raise AssertionError("draftd started")
+
+
+def check_lost(folder, lose):
+    daemon = Daemon(folder)
+    try:
+        with draft.connect(str(daemon.socket)) as connection:
+            before = drafts(connection)  # of a daemon that comes after a lost one, too
+            assert before == expected.setdefault("tokens", before)
+            daemon.must_end(lose(daemon, connection))
+    finally:
+        daemon.dismiss()
+
+
+expected = {}
 
 
 def drafts(connection):
@@ -134,21 +167,18 @@ def main():
         folder = pathlib.Path(name)
         model = [PROGRAMS / "draftctl", "model", "make", "--vocab", str(VOCAB), "--rank", "128", "--seed", "1", folder / "model.safetensors"]
         subprocess.run(model, check=True, stdout=subprocess.DEVNULL)
-        expected = None
-        for lose in idle, in_flight, region:
-            daemon = Daemon(folder)
+        for name, check in (
+            ("idle", lambda: check_lost(folder, idle)),
+            ("in flight", lambda: check_lost(folder, in_flight)),
+            ("region", lambda: check_lost(folder, region)),
+            ("budget", lambda: check_budget(folder)),
+        ):
             try:
-                connection = draft.connect(str(daemon.socket))
-                tokens = drafts(connection)  # of a daemon that comes after a lost one, too
-                expected = expected or tokens
-                assert tokens == expected
-                daemon.must_end(lose(daemon, connection))
+                check()
                 passed += 1
             except Exception as error:
                 failed += 1
-                print(f"FAILED: {lose.__name__}: {error!r}")
-            finally:
-                daemon.dismiss()
+                print(f"FAILED: {name}: {error!r}")
     print(f"{passed} passed, {failed} failed, 0 waived")
     return int(failed > 0)
 
