@@ -134,6 +134,7 @@ def close(world, peer, _):
 @operation(0.7)
 def half_close(world, peer, _):
     """All that was sent is answered, then the stream ends; half a frame is told of."""
+    world.wait_for_reload(peer)
     if peer.partial:
         peer.withdraw_partial()
         peer.expect(None, Expectation("end", {"BAD_FRAME"}))
