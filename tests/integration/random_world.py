@@ -19,7 +19,7 @@ import wire_codec
 from conftest import SANITIZED, WRAPPER, Daemon
 from reference import Head
 
-PATIENCE_S = 60 if WRAPPER or SANITIZED else 10
+PATIENCE_S = 60 if WRAPPER or SANITIZED else 20
 # What no error message has: paths, pointers, what can't be printed.
 NO_TEXT = re.compile(r"/|0x[0-9a-fA-F]{3}|\b(?=\d*[a-f])[0-9a-f]{8,}|[^ -~]")
 

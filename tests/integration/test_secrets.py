@@ -8,7 +8,7 @@ import types
 
 import golden
 import pytest
-import random_operations
+import random_broken
 import wire_codec
 from conftest import ROOT
 from random_draft import Draft
@@ -129,16 +129,16 @@ def texts_of_bodies(client, fd):
 
 
 def texts_of_drafts(daemon, settings):
-    """All that random_operations breaks of a draft."""
+    """All that random_broken breaks of a draft."""
     client = daemon.connect()
     id, fd = opened(client, 8192)
     region = types.SimpleNamespace(size=8192)
     peer = types.SimpleNamespace(world=types.SimpleNamespace(settings=settings))
     draft = Draft(peer, random.Random(1), plain=True, rows=2, steps=2)
-    changes = [*random_operations.broken_values(draft), *random_operations.broken_places(draft, id, region, 77)]
+    changes = [*random_broken.broken_values(draft), *random_broken.broken_places(draft, id, region, 77)]
     yield from provoke(client, (("draft", draft.params | change) for change, _ in changes))
     yield refusal(client, "draft", draft.params | {"deadline_us": 0}).message
-    for pairs in random_operations.broken_maps(draft):
+    for pairs in random_broken.broken_maps(draft):
         raw = wire_codec.msgpack.Packer(use_bin_type=True, use_single_float=True).pack_map_pairs(pairs)
         client.send(frame(b"\x94\0\7\xa5draft" + raw))
         yield client.receive()[0][2]["message"]
