@@ -452,6 +452,8 @@ def drain(world, peer, dice):
         for each in other.all_pending() if other is not peer else ():
             if each.method in ("draft", "region_open", "region_import"):
                 each.outcomes.add("DRAINING")  # if it is read after the drain
+            if not other.heard:
+                each.outcomes.add("lost")
     peer.send(peer.request(peer.new_id(dice), "drain", {}, {"done"}))
     for method in dice.choices(("ping", "draft", "region_open"), k=dice.randrange(4)):
         if "RESOURCE_EXHAUSTED" in allowed(peer, method, ()):
