@@ -15,6 +15,9 @@ PYTHON  ?= /usr/bin/python3
 SANITIZE ?=
 # 1: programs that find their libraries in ../lib, for the archive
 RELOCATABLE ?=
+# operations of check-random, and what chooses them: nothing, for others every time
+OPERATIONS ?= 300000
+SEED ?=
 # runs of each fuzz target
 RUNS ?= 2000000
 # Where nvcc lives, and 0 for a draftd without the CUDA backend: as where there is no nvcc, and under sanitizers, which have
@@ -219,6 +222,12 @@ check-run: $(UNIT_PROGRAMS) $(TESTED)
 check: deps ## install what is missing, build, run every test that needs no GPU
 	+@$(MAKE) --no-print-directory check-run
 
+.PHONY: check-random check-random-run
+check-random: deps ## OPERATIONS random ones of several clients, every reply predicted; SEED repeats a run; findings go to build/random
+	+@$(MAKE) --no-print-directory check-random-run
+check-random-run: all
+	@tests/run "SEED=$(SEED) OPERATIONS=$(OPERATIONS) $(PYTEST)/test_random.py"
+
 .PHONY: check-units check-units-run
 check-units: deps ## the systemd units, their security score, users, folders and manual pages, as installed
 	+@$(MAKE) --no-print-directory check-units-run
@@ -263,7 +272,7 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 
 # Makes the GPU fail under a draftd that loads it.
 STICKY := $(BUILD)/tests/sticky.so
-$(STICKY): tests/preload/sticky.c
+$(STICKY): tests/gpu/preload/sticky.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -isystem $(CUDA_HOME)/include -fvisibility=hidden -fPIC -shared -o $@ $<
 
@@ -288,7 +297,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LI
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
 
-.PHONY: fuzz fuzz-run fuzz-regress fuzz-regress-run
+.PHONY: fuzz fuzz-run fuzz-regress fuzz-regress-run fuzz-coverage fuzz-coverage-run
 fuzz: ## RUNS runs of every fuzz target; findings go to build/fuzz/findings
 	+@$(FUZZ_MAKE) fuzz-run
 fuzz-regress: ## every fuzz target over its corpus and its old findings, once
@@ -299,6 +308,11 @@ fuzz-run: $(FUZZ_PROGRAMS)
 		-artifact_prefix=$(BUILD)/findings/ $(BUILD)/corpus/$(notdir $(t)) $(call seeds,$(t))")
 fuzz-regress-run: $(FUZZ_PROGRAMS)
 	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
+fuzz-coverage: ## what the corpora reach of proto/, a line a file; at least 95 % of all lines
+	+@$(MAKE) --no-print-directory BUILD=build/fuzz-coverage CC=clang SANITIZE=fuzzer-no-link \
+		CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' LDFLAGS=-fprofile-instr-generate fuzz-coverage-run
+fuzz-coverage-run: $(FUZZ_PROGRAMS)
+	@tests/run "tests/fuzz/coverage.sh $(BUILD)/profile $^"
 seeds = $(wildcard tests/fuzz/corpus/$(notdir $(1)) tests/fuzz/regressions/$(notdir $(1)))
 
 # ---- speed, and a first look ----
@@ -415,6 +429,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
-	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS PYTHON CUDA CUDA_HOME GPU_PYTHON V'
+	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS OPERATIONS SEED PYTHON CUDA CUDA_HOME GPU_PYTHON V'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

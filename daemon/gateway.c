@@ -351,7 +351,7 @@ void gateway_handle(struct connection *connection, const struct frame *frame)
 		refuse_fds(connection, frame, &message);
 	else if (message.kind == MESSAGE_REQUEST)
 		request(connection, &message, &fds[0]);
-	else if (message.method == METHOD_CANCEL && connection->state == CONNECTION_OPEN) {
+	else if (message.method == METHOD_CANCEL) {
 		connection->server->stats.requests[METHOD_CANCEL]++;
 		cancel(connection, &message);
 	} /* other notifications ask for nothing, and nobody waits for an answer */

@@ -71,6 +71,8 @@ static int check_import(const struct connection *connection, struct message_faul
 	const struct server *server = connection->server;
 	const struct user *user = connection->user;
 
+	if (server->draining)
+		return message_refuse(fault, ERROR_DRAINING, "the daemon is about to stop");
 	if (!markov_event_possible(server->regions.memory))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
 			"the %s backend knows no CUDA events; write base before the draft is sent",
@@ -83,8 +85,6 @@ static int check_import(const struct connection *connection, struct message_faul
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this user has %" PRIu32 " events, max_user_events is %" PRIu32,
 			user->events, server->config.max_user_events);
-	if (server->draining)
-		return message_refuse(fault, ERROR_DRAINING, "the daemon is about to stop");
 	return 0;
 }
 

@@ -180,11 +180,12 @@ void gateway_region_open(struct connection *connection, const struct message *me
 	char text[160];
 	int r;
 
-	r = region_request_decode(message->params, &wire, &fault);
+	if (server->draining)
+		r = message_refuse(&fault, ERROR_DRAINING, "the daemon is about to stop");
+	else
+		r = region_request_decode(message->params, &wire, &fault);
 	if (r == 0)
 		r = check_region(connection, &wire, &fault);
-	if (r == 0 && server->draining)
-		r = message_refuse(&fault, ERROR_DRAINING, "the daemon is about to stop");
 	if (r < 0) {
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		goto close_fd;

@@ -46,6 +46,7 @@ need gnuplot-nox command -v gnuplot
 need python3-yaml module yaml
 need valgrind command -v valgrind
 need clang command -v clang
+need llvm command -v llvm-cov
 need libclang-rt-dev libfuzzer
 if [ "${1:-}" = deb ]; then
 	need debhelper command -v dh

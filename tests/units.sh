@@ -19,6 +19,9 @@ check() {
 line() {
 	grep -q "^$2" "$1"
 }
+no_line() {
+	! line "$@"
+}
 
 # An instance stands for its template. Pages are looked at below.
 refuses_output=1
@@ -31,9 +34,11 @@ for unit in "$units"/*.service; do
 	check "security of $(basename "$unit")" systemd-analyze security --offline=true --threshold="$worst" "$unit"
 done
 for unit in "$units"/draftd{,@}.service; do
-	for setting in Type=notify WatchdogSec= Restart=on-failure User=draftd ExecReload=/ NoNewPrivileges=yes; do
+	for setting in Type=notify WatchdogSec= Restart=on-failure User=draftd ExecReload=/ NoNewPrivileges=yes \
+		ProtectSystem=strict ProtectHome=yes PrivateTmp=yes; do
 		check "$setting in $(basename "$unit")" line "$unit" "$setting"
 	done
+	check "no place to write in $(basename "$unit")" no_line "$unit" '[A-Za-z]*\(WritePaths\|BindPaths\|Directory\|FileSystem\)='
 done
 
 # The user exists, and then the folder can be its.

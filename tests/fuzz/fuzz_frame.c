@@ -1,6 +1,7 @@
 /* The frame reader, fed in chunks with descriptors in between, against the stream as it was sent.
  *
- * Input: a byte that chooses the body limit, then chunks: a byte whose low six bits are the chunk's
+ * Input: a byte that chooses the body limit, whether frames are detached, and whether the kernel
+ * drops a descriptor of the second chunk; then chunks: a byte whose low six bits are the chunk's
  * length (0 stands for 4096) and whose high two bits count its descriptors, then its bytes. */
 #include "proto/frame.h"
 
@@ -19,6 +20,7 @@ struct sent {
 	size_t taken; /* bytes of the frames that came out */
 	unsigned fds; /* all time */
 	unsigned fds_taken;
+	bool truncated; /* a descriptor was lost */
 };
 
 static void require(bool condition)
@@ -106,6 +108,9 @@ static void check_fault(
 	case FRAME_SURPLUS_FDS:
 		require(sent->fds > sent->fds_taken);
 		break;
+	case FRAME_TRUNCATED_FDS:
+		require(sent->truncated);
+		break;
 	default:
 		abort();
 	}
@@ -151,7 +156,7 @@ static void feed(struct frame_reader *reader, struct sent *sent, const uint8_t *
 		memcpy(at, chunk, space);
 		memcpy(sent->bytes + sent->count, chunk, space);
 		sent->count += space;
-		frame_reader_received(reader, space, fds, fd_count, 0);
+		frame_reader_received(reader, space, fds, fd_count, sent->truncated);
 		fd_count = 0;
 		chunk += space;
 		bytes -= space;
@@ -182,6 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 			length = byte_count - at;
 		if (!length)
 			break;
+		sent.truncated = (bytes[0] & 8) && sent.count > 0;
 		feed(&reader, &sent, bytes + at, length, fd_count);
 		take_frames(&reader, &sent, bytes[0] & 4);
 		at += length;

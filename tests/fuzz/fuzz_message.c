@@ -55,6 +55,7 @@ static enum wire_fault check_scan(const uint8_t *bytes, size_t byte_count)
 	struct wire_cursor skip;
 	size_t taken;
 
+	require(wire_fault_text(fault)[0]);
 	switch (fault) {
 	case WIRE_OK:
 		check_accepted(bytes, byte_count);
@@ -141,8 +142,12 @@ static void check_decoded(const struct message *message)
 			check_message(message, (enum method)method);
 	} else if (message->kind == MESSAGE_RESPONSE) {
 		wire_text_copy(message->error.text, text, sizeof(text));
-		if (error_lookup(message->error.code))
+		if (error_lookup(message->error.code)) {
+			const char *name = error_lookup(message->error.code)->name;
+
+			require((int)error_by_name(name) == message->error.code);
 			check_message(message, METHOD_UNKNOWN);
+		}
 	} else if (message->method != METHOD_UNKNOWN) {
 		check_message(message, METHOD_UNKNOWN);
 	} else {

@@ -19,6 +19,7 @@ class Case:
         self.bytes, self.shapes, columns = {}, {}, {}
         for name, tensor in header.items():
             if name == "__metadata__":
+                self.metadata = tensor
                 continue
             start, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
             self.bytes[name], self.shapes[name] = data[start:end], tensor["shape"]
