@@ -862,6 +862,31 @@ START_TEST(a_connection_may_ride_with_several)
 }
 END_TEST
 
+/* The first one's launch ended so long ago that it waits for nobody: what comes back follows on the
+ * other's, which still waits. */
+START_TEST(what_comes_back_follows_on_who_still_waits)
+{
+	now_us = 1000;
+	scheduler_flow_init(&clients[0]);
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < 2; i++) {
+			arrive(&clients[0], i);
+			ck_assert_str_ne(take_on(i), "");
+		}
+		now_us += LAUNCH_US;
+		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		now_us += 2 * LAUNCH_US * round;
+		scheduler_ended(&scheduler, 1, (1 + 2 * round) * LAUNCH_US, now_us);
+	}
+	ck_assert_uint_eq(scheduler.replicas[1].due, 1);
+	now_us++;
+	arrive(&clients[0], 0);
+	ck_assert_uint_eq(scheduler.replicas[1].due, 0);
+	ck_assert_uint_eq(scheduler.replicas[0].due, 1);
+	ck_assert(clients[0].prompt);
+}
+END_TEST
+
 /* Work is shared as with one replica: by rows * K paid, whoever launches. */
 START_TEST(fairness_is_across_replicas)
 {
@@ -937,6 +962,7 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, each_replica_waits_for_its_own);
 	tcase_add_test(tcase, who_waits_for_nobody_takes_what_another_waits_with);
 	tcase_add_test(tcase, a_connection_may_ride_with_several);
+	tcase_add_test(tcase, what_comes_back_follows_on_who_still_waits);
 	tcase_add_test(tcase, fairness_is_across_replicas);
 	tcase_add_test(tcase, an_admitted_draft_is_not_taken_until_it_enters);
 	tcase_add_test(tcase, an_admitted_draft_can_be_removed);
