@@ -151,7 +151,8 @@ def test_soak(start, folder):
     drafts = daemon.probe.call("stats")[0]["drafts"]
     print(f"\n{drafts} drafts, {did['compared']} compared")
     assert did["compared"] > drafts / 100
-    assert all(did[what] for what in ("killed", "processes", "reloads", "refused reloads", "refused: the queue is full")), did
+    if SECONDS > WARM_S:  # by then the dice have had everything
+        assert all(did[what] for what in ("killed", "processes", "reloads", "refused reloads", "refused: the queue is full")), did
     warm = [point for point in memory if point[0] > WARM_S]
     if len(warm) > 2 and not SANITIZED:  # whose tools keep freed memory, and remember all that there was
         growth = slope(warm) * SECONDS
