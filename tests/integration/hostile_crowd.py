@@ -43,9 +43,15 @@ class Hostile:
         self.come()
 
     def come(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(self.crowd.path)
-        self.sock.sendall(HELLO)
+        while True:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.connect(self.crowd.path)
+            try:
+                self.sock.sendall(HELLO)
+                break
+            except ConnectionError:  # all connections were in use, those of the dead among them
+                self.counts["refused"] += 1
+                self.sock.close()
         self.sock.setblocking(False)
         self.data = memoryview(b"")
         self.sent = 0
