@@ -85,7 +85,7 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *user)
 	return 0;
 }
 
-static void __attribute__((constructor)) map_file(void)
+static void map_file(void)
 {
 	const char *path = getenv("FAULT_FILE");
 	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -99,6 +99,30 @@ static void __attribute__((constructor)) map_file(void)
 		return;
 	dl_iterate_phdr(note_object, NULL);
 	fault = at;
+}
+
+static int (*real_main)(int, char **, char **);
+
+static int counted_main(int argc, char **argv, char **environment)
+{
+	map_file();
+	return real_main(argc, argv, environment);
+}
+
+int __libc_start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+	void (*)(void), void *);
+
+/* What runs before main() is not the program's: the CUDA runtime, linked into draftd, registers its
+ * kernels there, and does not bear to be refused memory. */
+EXPORTED int __libc_start_main(int (*start)(int, char **, char **), int argc, char **argv,
+	void (*init)(void), void (*fini)(void), void (*loader_fini)(void), void *stack)
+{
+	__typeof__(__libc_start_main) *next = NULL;
+	void *found = dlsym(RTLD_NEXT, "__libc_start_main");
+
+	memcpy(&next, &found, sizeof(next));
+	real_main = start;
+	return next(counted_main, argc, argv, init, fini, loader_fini, stack);
 }
 
 /* Whether this call fails; errno is set then. `interrupted`: whether a signal may end it. */
