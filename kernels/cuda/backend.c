@@ -5,6 +5,7 @@
 #include "cuda_backend.h"
 
 #include "capture.h"
+#include "clock.h"
 #include "graphs.h"
 #include "shard.h"
 
@@ -397,13 +398,6 @@ int cuda_head_launch(
 	return 0;
 }
 
-static uint64_t now_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* Until a shard's event is there, or it is too late. */
 static int await_event(struct cuda_head *head, const struct cuda_shard *shard, uint64_t until,
 	struct error_text *error)
@@ -412,7 +406,7 @@ static int await_event(struct cuda_head *head, const struct cuda_shard *shard, u
 		const cudaError_t state = cudaEventQuery(shard->done);
 		if (state != cudaErrorNotReady)
 			return cuda_result(state, "the launch", error);
-		if (now_us() > until)
+		if (clock_us() > until)
 			return error_text_set(error, EIO,
 				"a launch on %s did not end within %llu us",
 				shard->device.facts.uuid,
@@ -429,7 +423,7 @@ static int await_event(struct cuda_head *head, const struct cuda_shard *shard, u
 
 static int await_events(struct cuda_head *head, struct error_text *error)
 {
-	const uint64_t until = now_us() + head->options.wait_bound_us;
+	const uint64_t until = clock_us() + head->options.wait_bound_us;
 	int r = 0;
 	for (uint32_t i = 0; !r && i < head->shard_count; i++)
 		r = await_event(head, &head->shards[i], until, error);

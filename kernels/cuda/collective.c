@@ -3,6 +3,7 @@
  * aborted, since destroying it would wait for its peers. */
 #include "collective.h"
 
+#include "clock.h"
 #include "device.h"
 
 #include <dlfcn.h>
@@ -88,17 +89,10 @@ static int result_of(
 	return error_text_set(error, EIO, "%s: NCCL says: %s", what, c->nccl.error_string(result));
 }
 
-static uint64_t now_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* Until what was asked of all communicators is done, which each does in a thread of its own. */
 static int settle(struct collective *c, const char *what, struct error_text *error)
 {
-	const uint64_t until = now_us() + c->bound_us;
+	const uint64_t until = clock_us() + c->bound_us;
 	for (uint32_t i = 0; i < c->count; i++) {
 		for (;;) {
 			ncclResult_t state = ncclInternalError;
@@ -110,7 +104,7 @@ static int settle(struct collective *c, const char *what, struct error_text *err
 				return r;
 			if (state != ncclInProgress)
 				break;
-			if (now_us() > until)
+			if (clock_us() > until)
 				return error_text_set(error, EIO,
 					"%s: the GPUs did not answer each other within %llu us",
 					what, (unsigned long long)c->bound_us);

@@ -5,17 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define STEPS   7
 #define ROWS    64
 #define REPLAYS 41
-
-static int by_size(const void *a, const void *b)
-{
-	const float x = *(const float *)a, y = *(const float *)b;
-	return (x > y) - (x < y);
-}
 
 /* The first GPU's memory. */
 static void *on_device(size_t bytes)
@@ -64,13 +57,6 @@ static void workload_free(struct workload *w)
 	test_case_free(&w->c);
 }
 
-static double now_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 /* By the host's clock from before the launch to after the wait, or by events around graph replays.
  */
 static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, bool by_host)
@@ -99,13 +85,12 @@ static float measure(struct cuda_head *head, struct workload *w, uint32_t rows, 
 		cuda_head_replay(head, REPLAYS, us, &error))
 		die("%s", error.text);
 	for (int i = 0; by_host && i < REPLAYS; i++) {
-		const double start = now_us();
+		const double start = now_ms();
 		if (cuda_head_launch(head, &batch, &error) || cuda_head_wait(head, &error))
 			die("%s", error.text);
-		us[i] = (float)(now_us() - start);
+		us[i] = (float)((now_ms() - start) * 1e3);
 	}
-	qsort(us, REPLAYS, sizeof(*us), by_size);
-	return us[REPLAYS / 2];
+	return median(us, REPLAYS);
 }
 
 static const uint32_t batches[] = {1, 4, 8, 16, 32, 64};

@@ -12,12 +12,6 @@
 #define REFERENCE 16 /* rows that the CPU's reference computes, too */
 #define REPLAYS   41
 
-static int by_size(const void *a, const void *b)
-{
-	const float x = *(const float *)a, y = *(const float *)b;
-	return (x > y) - (x < y);
-}
-
 /* Of every size, with outputs poisoned before and compared behind the replays. */
 static void time_form(const char *label, const struct test_case *c,
 	const struct cuda_options *options, uint32_t least, uint32_t factor)
@@ -35,8 +29,7 @@ static void time_form(const char *label, const struct test_case *c,
 			.wrong = &wrong,
 		};
 		run_case(head, c, &m, label);
-		qsort(us, REPLAYS, sizeof(*us), by_size);
-		printf("time %s %u %.1f %zu\n", label, rows, us[REPLAYS / 2], wrong);
+		printf("time %s %u %.1f %zu\n", label, rows, median(us, REPLAYS), wrong);
 	}
 	cuda_head_close(head);
 }

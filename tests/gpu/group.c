@@ -7,20 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CYCLE_SLACK ((size_t)64 << 20) /* of the driver's and NCCL's pools */
 #define HOLD_MS     3000
 #define BOUND_US    500000
 #define REPLAYS     61
 #define STEPS       7
-
-static double now_ms(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
 
 static size_t free_memory(void)
 {
@@ -98,12 +90,6 @@ static void hang(struct test_case *c, enum markov_cuda_form form, const char *la
 	cuda_head_close(head);
 }
 
-static int by_size(const void *a, const void *b)
-{
-	const float x = *(const float *)a, y = *(const float *)b;
-	return (x > y) - (x < y);
-}
-
 static float block_us(const struct test_case *c, enum markov_cuda_form form, uint32_t rows)
 {
 	struct cuda_options options;
@@ -118,8 +104,7 @@ static float block_us(const struct test_case *c, enum markov_cuda_form form, uin
 	struct cuda_head *head = open_head(c->checkpoint, &options, 32, STEPS);
 	run_case(head, c, &m, "exchange");
 	cuda_head_close(head);
-	qsort(us, REPLAYS, sizeof(*us), by_size);
-	return us[REPLAYS / 2];
+	return median(us, REPLAYS);
 }
 
 /* With so few ids that a step is little but its exchange, the same number on each multiprocessor

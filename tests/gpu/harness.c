@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define THREADS 16
 
@@ -48,6 +49,25 @@ void test_waived(const char *why)
 {
 	tests_waived++;
 	printf("waived: %s\n", why);
+}
+
+double now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+float median(float *values, size_t count)
+{
+	qsort(values, count, sizeof(*values), by_size);
+	return values[count / 2];
 }
 
 void *room(size_t count, size_t size)

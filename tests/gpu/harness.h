@@ -85,6 +85,10 @@ struct cuda_head *open_head(const struct checkpoint *checkpoint, const struct cu
 struct cuda_head *open_plain_head(
 	const struct checkpoint *checkpoint, uint32_t max_rows, uint32_t max_steps);
 
+double now_ms(void);
+/* Sorts them. */
+float median(float *values, size_t count);
+
 /* Zeroed, or the end. */
 void *room(size_t count, size_t size);
 

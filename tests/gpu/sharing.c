@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FOREIGN_BYTES ((size_t)40 << 20) /* fits L2 when nobody else holds it */
@@ -18,12 +17,6 @@ static float foreign_after_flush(const void *memory, const void *other, size_t o
 	foreign_read(other, other_bytes, 1);
 	foreign_read(memory, FOREIGN_BYTES, 1);
 	return foreign_read(memory, FOREIGN_BYTES, 4);
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const float x = *(const float *)a, y = *(const float *)b;
-	return (x > y) - (x < y);
 }
 
 /* The foreign kernel's second pass over its data, after a flush of L2 and after blocks. */
@@ -54,25 +47,17 @@ static void nothing_stays(void)
 		foreign_read(memory, FOREIGN_BYTES, 1);
 		after[i] = foreign_read(memory, FOREIGN_BYTES, 4);
 	}
-	qsort(before, 15, sizeof(*before), by_size);
-	qsort(after, 15, sizeof(*after), by_size);
-	test_result(after[7] <= before[7] * 1.05f + 1,
+	const float then = median(before, 15), since = median(after, 15);
+	test_result(since <= then * 1.05f + 1,
 		"a foreign kernel's reads of %zu MiB take %.1f us after a block, %.1f us before",
-		FOREIGN_BYTES >> 20, after[7], before[7]);
+		FOREIGN_BYTES >> 20, since, then);
 	printf("foreign reads of %zu MiB from L2: %.1f us before, %.1f us after a block\n",
-		FOREIGN_BYTES >> 20, before[7], after[7]);
+		FOREIGN_BYTES >> 20, then, since);
 	test_case_free(&c);
 	cuda_head_close(head);
 	shape_close(&checkpoint);
 	cudaFree(memory);
 	cudaFree(other);
-}
-
-static double now_ms(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
 /* `child` is under way already: it was started before this process touched the GPU. */

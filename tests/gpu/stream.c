@@ -23,12 +23,6 @@ struct streaming {
 	cudaEvent_t begun, done;
 };
 
-static int by_size(const void *a, const void *b)
-{
-	const float x = *(const float *)a, y = *(const float *)b;
-	return (x > y) - (x < y);
-}
-
 static float replay(const struct streaming *s, cudaGraphExec_t ready)
 {
 	float us[REPLAYS];
@@ -43,8 +37,7 @@ static float replay(const struct streaming *s, cudaGraphExec_t ready)
 		if (i >= 0)
 			us[i] = ms * 1000;
 	}
-	qsort(us, REPLAYS, sizeof(*us), by_size);
-	return us[REPLAYS / 2];
+	return median(us, REPLAYS);
 }
 
 static float measure(struct streaming *s, uint32_t vocab, struct block_plan plan, int steps)
