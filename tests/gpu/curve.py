@@ -41,7 +41,8 @@ plot data using (strcol(1) eq 'closed' ? $4 : NaN):6 with linespoints lw 2 title
 def draw(table, picture):
     title = pathlib.Path(table).read_text().splitlines()[0].lstrip("# ").replace("'", "")
     quoted = str(table).replace("'", "''")
-    script = f"title = '{title}'\ndata = '{quoted}'\n{DRAW}"
+    server, _, load = title.partition("; ")  # on a line each, or they are cut off
+    script = f"title = '{server}' . \"\\n\" . '{load}'\ndata = '{quoted}'\n{DRAW}"
     with open(picture, "wb") as out:
         subprocess.run(["gnuplot", "-"], input=script.encode(), stdout=out, check=True)
 
