@@ -68,7 +68,8 @@ static int check_held(const struct connection *connection, const struct draft_ca
 	return connection_check_held(connection, reply, fault);
 }
 
-static int find_region(const struct connection *connection, const char *what,
+/* Holds the region for as long as the request names it, also when every row is padding. */
+static int take_region(const struct connection *connection, const char *what,
 	const struct bulk *bulk, struct region **ret, struct message_fault *fault)
 {
 	struct region *region = gateway_region_find(connection, bulk->region);
@@ -77,14 +78,14 @@ static int find_region(const struct connection *connection, const char *what,
 		return message_refuse(fault, ERROR_NOT_FOUND,
 			"%s.region is %" PRIu32 ", this connection has no such region", what,
 			bulk->region);
+	region_hold(region);
 	*ret = region;
 	return 0;
 }
 
-/* Of a checked place. Holds the region for as long as the request looks into it. */
-static struct placement place_in_region(struct region *region, const struct bulk *bulk)
+/* Of a checked place. */
+static struct placement place_in_region(const struct region *region, const struct bulk *bulk)
 {
-	region_hold(region);
 	return (struct placement){
 		.at = region->memory + bulk->offset,
 		.row_stride = bulk->row_stride,
@@ -125,7 +126,6 @@ static int place_base(struct connection *connection, const struct draft_call *wi
 	uint8_t *copy, struct request *request, struct message_fault *fault)
 {
 	struct draft *draft = &request->draft;
-	struct region *region = NULL;
 	int r;
 
 	if (wire->base.kind == BULK_INLINE) {
@@ -133,15 +133,14 @@ static int place_base(struct connection *connection, const struct draft_call *wi
 		draft->base.row_stride = draft->base.step_stride * wire->steps;
 		return place_inline_base(connection, wire, copy, request, fault);
 	}
-	r = find_region(connection, "base", &wire->base, &region, fault);
+	r = take_region(connection, "base", &wire->base, &draft->base_region, fault);
 	if (r < 0)
 		return r;
-	r = placement_check(
-		"base", &wire->base, wire->rows - 1, wire->steps, vocab, region->bytes, fault);
+	r = placement_check("base", &wire->base, wire->rows - 1, wire->steps, vocab,
+		draft->base_region->bytes, fault);
 	if (r < 0)
 		return r;
-	draft->base = place_in_region(region, &wire->base);
-	draft->base_region = region;
+	draft->base = place_in_region(draft->base_region, &wire->base);
 	return 0;
 }
 
@@ -173,7 +172,6 @@ static int place_logits(struct connection *connection, const struct draft_call *
 	uint32_t vocab, struct request *request, struct message_fault *fault)
 {
 	struct draft *draft = &request->draft;
-	struct region *region = NULL;
 	int64_t slot_last;
 	int r;
 
@@ -181,7 +179,7 @@ static int place_logits(struct connection *connection, const struct draft_call *
 		return 0;
 	if (wire->logits.kind == BULK_INLINE)
 		return place_reply_logits(wire, vocab, request, fault);
-	r = find_region(connection, "logits", &wire->logits, &region, fault);
+	r = take_region(connection, "logits", &wire->logits, &draft->logits_region, fault);
 	if (r < 0)
 		return r;
 	r = placement_check_slots(
@@ -191,12 +189,11 @@ static int place_logits(struct connection *connection, const struct draft_call *
 	if (r < 0 || slot_last < 0)
 		return r;
 	r = placement_check("logits", &wire->logits, (uint64_t)slot_last, wire->steps, vocab,
-		region->bytes, fault);
+		draft->logits_region->bytes, fault);
 	if (r < 0)
 		return r;
-	draft->logits = place_in_region(region, &wire->logits);
+	draft->logits = place_in_region(draft->logits_region, &wire->logits);
 	draft->logits_by_slot = true;
-	draft->logits_region = region;
 	return 0;
 }
 
