@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import BUILD, MODEL, SANITIZED, WRAPPER
+from conftest import SANITIZED, BUILD, MODEL, SANITIZED, WRAPPER
 
 
 def leftovers(daemon):
@@ -107,7 +107,7 @@ def launch_and_die(daemon, slow_model):
 
 def test_end_waits_for_the_launch_of_a_dead_client(slow_model):
     """In the loop and not in a join: the service manager's watchdog is fed meanwhile."""
-    slow_model.ROWS = 1024
+    slow_model.ROWS = 128 if SANITIZED else 1024
     daemon = slow_model.start("--drain-timeout", "60s", env={"WATCHDOG_USEC": "20000"})
     launch_and_die(daemon, slow_model)
     daemon.process.send_signal(signal.SIGTERM)
@@ -119,7 +119,7 @@ def test_end_waits_for_the_launch_of_a_dead_client(slow_model):
 
 
 def test_second_sigterm_during_the_launch_of_a_dead_client(slow_model):
-    slow_model.ROWS = 1024
+    slow_model.ROWS = 128 if SANITIZED else 1024
     daemon = slow_model.start("--drain-timeout", "60s")
     launch_and_die(daemon, slow_model)
     daemon.process.send_signal(signal.SIGTERM)
