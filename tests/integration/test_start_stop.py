@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import SANITIZED, BUILD, MODEL, SANITIZED, WRAPPER
+from conftest import BUILD, MODEL, SANITIZED, WRAPPER
 
 
 def leftovers(daemon):
