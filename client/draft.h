@@ -302,7 +302,7 @@ int draft_submit(struct draft *draft, const struct draft_request *request, uint6
 
 /* Sends what draft_submit() has kept of requests with `more`, as far as the socket takes it; the
  * rest goes out when draft_events() says that there is room. Any other call that talks to draftd
- * does so too. Never blocks. */
+ * does so too; draft_poll() does not while it has results that came before. Never blocks. */
 int draft_flush(struct draft *draft);
 
 /* The next result in order of arrival, which is not the order of sending. Waits up to `timeout_us`

@@ -220,8 +220,8 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struc
 	/* Not blocking: a FIFO would hang here instead of being refused. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0) {
-		r = error_text_set(
-			error, errno, "%.200s: can't be opened: %s", path, strerror(errno));
+		r = error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
+			strerror(errno), error_text_remedy(errno));
 		goto out;
 	}
 	if (!S_ISREG(st.st_mode)) {

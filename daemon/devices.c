@@ -62,7 +62,10 @@ static int check_name(struct name name, enum markov_backend backend, struct erro
 			backend == MARKOV_CUDA ? "cuda" : "auto");
 	if (!is(name, "CPU") && backend == MARKOV_CPU)
 		return error_text_set(error, EINVAL,
-			"devices names GPUs, but backend is cpu; leave devices out or use cuda");
+			"devices has \"%.*s\", but backend is cpu; write CPU for each replica, "
+			"leave "
+			"devices out, or use cuda",
+			shown(name), name.at);
 	return 0;
 }
 

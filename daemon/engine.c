@@ -65,8 +65,7 @@ static int start_thread(struct replica *replica, struct error_text *error)
 	r = -pthread_create(&replica->thread, NULL, replica_main, replica);
 	if (r < 0)
 		return error_text_set(error, -r,
-			"the engine's thread can't be started: %s; raise RLIMIT_NPROC (ulimit -u, "
-			"TasksMax=) or the limit of memory",
+			"the engine's thread can't be started: %s" ERROR_TEXT_MORE_THREADS,
 			strerror(-r));
 	replica->started = true;
 	return 0;

@@ -113,6 +113,10 @@
 
 #define LIMIT_BACKLOG 4096
 
+/* Descriptors that must be free at the start, beside the clients': the loop, the socket and its
+ * lock, the model, the log. */
+#define LIMIT_DESCRIPTORS_FREE 16
+
 /* How long things may take: to read the last words before being closed, to go on sending frames
  * that are still answered while the daemon drains, to close after the daemon's end of stream, to
  * wait when the process ran out of descriptors, to wait when the service manager's socket is full,

@@ -19,7 +19,8 @@ static int fail_errno(struct error_text *error, const char *what, const char *pa
 {
 	int code = errno;
 
-	return error_text_set(error, code, "%s %s: %s", what, path, strerror(code));
+	return error_text_set(
+		error, code, "%s %s: %s%s", what, path, strerror(code), error_text_remedy(code));
 }
 
 /* True when `fd` is the file that now has this name: the holder of a lock removes the file at its
@@ -127,7 +128,8 @@ static int remove_leftover(struct listener *listener, struct error_text *error)
 			listener->path);
 	r = probe(listener->path, &live);
 	if (r < 0)
-		return error_text_set(error, -r, "no socket can be made: %s", strerror(-r));
+		return error_text_set(error, -r, "no socket can be made: %s%s", strerror(-r),
+			error_text_remedy(r));
 	if (live)
 		return error_text_set(error, EADDRINUSE,
 			"another program listens on %s; stop it, or choose another --socket",
@@ -230,7 +232,8 @@ int listener_open(struct listener *listener, uint32_t mode, struct error_text *e
 	address = address_of(listener->path);
 	listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (listener->fd < 0)
-		return error_text_set(error, errno, "no socket can be made: %s", strerror(errno));
+		return error_text_set(error, errno, "no socket can be made: %s%s", strerror(errno),
+			error_text_remedy(errno));
 	/* The mask, not chmod: there is no moment at which the file is more open than it should be.
 	 */
 	old_mask = umask((mode_t)(for_group ? 0777 : ~mode & 0777));

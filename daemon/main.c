@@ -2,6 +2,7 @@
  * that it is ready, turns the loop. What fails before READY is one sentence on the log and exit
  * status 1, and nothing is left behind. */
 #include "config.h"
+#include "limits.h"
 #include "listener.h"
 #include "log.h"
 #include "model.h"
@@ -51,6 +52,7 @@ static void handle_early_signals(void)
 	sigaction(SIGINT, &stop, NULL);
 	sigaction(SIGHUP, &ignore, NULL); /* there is nothing to reload yet */
 	sigaction(SIGPIPE, &ignore, NULL);
+	sigaction(SIGXFSZ, &ignore, NULL); /* a region, or the log, over RLIMIT_FSIZE: an error */
 }
 
 /* A connection takes one descriptor; the soft limit is for programs that use select(). */
@@ -63,6 +65,26 @@ static void raise_descriptor_limit(void)
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 		log_warning("the limit of open files can't be raised: %s", strerror(errno));
+}
+
+/* libuv aborts if it can't have its first ones; and a daemon without any for a client is none. */
+static int check_descriptors(struct error_text *error)
+{
+	int fds[LIMIT_DESCRIPTORS_FREE];
+	unsigned count = 0;
+	int r = 0;
+
+	while (r == 0 && count < LIMIT_DESCRIPTORS_FREE) {
+		fds[count] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		if (fds[count] < 0)
+			r = error_text_set(error, errno, "%d files can't be opened at once: %s%s",
+				LIMIT_DESCRIPTORS_FREE, strerror(errno), error_text_remedy(errno));
+		else
+			count++;
+	}
+	while (count > 0)
+		close(fds[--count]);
+	return r;
 }
 
 static void announce(const struct server *server)
@@ -183,9 +205,15 @@ int main(int argc, char **argv)
 
 	handle_early_signals();
 	raise_descriptor_limit();
-	r = uv_loop_init(&loop);
+	r = check_descriptors(&error);
+	if (r == 0) {
+		r = uv_loop_init(&loop);
+		if (r < 0)
+			error_text_set(
+				&error, -r, "the event loop can't be made: %s", uv_strerror(r));
+	}
 	if (r < 0) {
-		log_error("the event loop can't be made: %s", uv_strerror(r));
+		log_error("%s", error.text);
 		config_done(&config);
 		return EXIT_FAILURE;
 	}

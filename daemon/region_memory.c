@@ -31,11 +31,12 @@ int region_memory_create(
 	fd = memfd_create("draftd-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"no shared memory can be made: %s", strerror(errno));
+			"no shared memory can be made: %s%s", strerror(errno),
+			error_text_remedy(errno));
 	if (ftruncate(fd, (off_t)bytes) < 0) {
 		r = message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"bytes is %" PRIu64 ", and shared memory can't be that large: %s", bytes,
-			strerror(errno));
+			"bytes is %" PRIu64 ", and shared memory can't be that large: %s%s", bytes,
+			strerror(errno), error_text_remedy(errno));
 		goto fail;
 	}
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
@@ -94,8 +95,9 @@ int region_memory_back(int fd, uint64_t offset, uint64_t bytes, struct message_f
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"memory is not free for bytes %" PRIu64 " to %" PRIu64 " of the region: %s",
-			offset, offset + bytes, strerror(errno));
+			"memory is not free for bytes %" PRIu64 " to %" PRIu64
+			" of the region: %s%s",
+			offset, offset + bytes, strerror(errno), error_text_remedy(errno));
 	return 0;
 }
 

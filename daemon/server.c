@@ -230,9 +230,8 @@ static int start_handles(struct server *server, struct error_text *error)
 		r = server_listen_to_engine(server);
 	if (r < 0)
 		return error_text_set(error, -r,
-			"signals and the engine can't be listened to: %s; raise RLIMIT_NOFILE "
-			"(ulimit -n, LimitNOFILE=)",
-			uv_strerror(r));
+			"signals and the engine can't be listened to: %s%s", uv_strerror(r),
+			error_text_remedy(r));
 	return 0;
 }
 
@@ -277,9 +276,8 @@ static int try_threads(struct error_text *error)
 	sem_destroy(&go);
 	if (r)
 		return error_text_set(error, r,
-			"%d worker threads can't be started: %s; raise RLIMIT_NPROC (ulimit -u, "
-			"TasksMax=) or the limit of memory",
-			WORKERS, strerror(r));
+			"%d worker threads can't be started: %s" ERROR_TEXT_MORE_THREADS, WORKERS,
+			strerror(r));
 	return 0;
 }
 

@@ -32,8 +32,8 @@ static void accept_retry(uv_timer_t *timer)
 static void pause_accepting(struct server *server, int code)
 {
 	if (!server->accept_paused)
-		log_warning("accepting pauses: %s; %" PRIu32 " connections are open",
-			strerror(code), server->connection_count);
+		log_warning("accepting pauses with %" PRIu32 " connections open: %s%s",
+			server->connection_count, strerror(code), error_text_remedy(code));
 	server->accept_paused = true;
 	uv_poll_stop(&server->listen_poll);
 	uv_timer_start(&server->accept_timer, accept_retry, LIMIT_ACCEPT_RETRY_US / 1000, 0);

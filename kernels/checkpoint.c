@@ -35,8 +35,8 @@ static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struc
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
 	if (fd < 0)
-		return error_text_set(
-			error, errno, "%.200s: can't be opened: %s", path, strerror(errno));
+		return error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
+			strerror(errno), error_text_remedy(errno));
 	if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
 		result = error_text_set(error, EINVAL, "%.200s: is no regular file", path);
 		goto out;
@@ -325,8 +325,8 @@ int checkpoint_open(const char *path, const struct checkpoint_options *options,
 	int result;
 
 	if (stat(path, &status) < 0)
-		return error_text_set(
-			error, errno, "%.200s: can't be opened: %s", path, strerror(errno));
+		return error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
+			strerror(errno), error_text_remedy(errno));
 	files = calloc(1, sizeof(*files));
 	if (!files)
 		return error_text_set(error, ENOMEM, "%.200s: no memory", path);

@@ -1,7 +1,9 @@
 #include "kernels/error_text.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Names out of files go into these sentences, and the sentences go into logs and terminals: a
  * newline or an escape sequence in a tensor's name must not write a line of its own there. */
@@ -23,4 +25,18 @@ int error_text_set(struct error_text *error, int code, const char *format, ...)
 		disarm(error->text);
 	}
 	return -code;
+}
+
+const char *error_text_remedy(int code)
+{
+	switch (abs(code)) {
+	case EMFILE:
+		return "; raise RLIMIT_NOFILE (ulimit -n, LimitNOFILE=)";
+	case ENFILE:
+		return "; raise fs.file-max (sysctl)";
+	case EFBIG:
+		return "; raise RLIMIT_FSIZE (ulimit -f, LimitFSIZE=)";
+	default:
+		return "";
+	}
 }

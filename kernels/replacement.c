@@ -133,8 +133,8 @@ int replacement_end(
 	else if (durable)
 		result = sync_folder(replacement->path);
 	if (result < 0)
-		error_text_set(error, -result, "%.200s: can't be written: %s", replacement->path,
-			strerror(-result));
+		error_text_set(error, -result, "%.200s: can't be written: %s%s", replacement->path,
+			strerror(-result), error_text_remedy(result));
 	release(replacement);
 	return result;
 }

@@ -279,7 +279,8 @@ static int map_file(struct safetensors *file, const char *path, struct error_tex
 
 	file->fd = fd;
 	if (fd < 0)
-		return error_text_set(error, errno, "can't be opened: %s", strerror(errno));
+		return error_text_set(error, errno, "can't be opened: %s%s", strerror(errno),
+			error_text_remedy(errno));
 	if (fstat(fd, &status) < 0) {
 		result = error_text_set(error, errno, "can't be examined: %s", strerror(errno));
 	} else if (!S_ISREG(status.st_mode)) {

@@ -226,6 +226,8 @@ int main(int argc, char **argv)
 
 	/* A closed pipe ends us quietly, even under a parent that ignores the signal. */
 	signal(SIGPIPE, SIG_DFL);
+	/* A file over RLIMIT_FSIZE is an error, after which nothing half written is left. */
+	signal(SIGXFSZ, SIG_IGN);
 	code = dispatch(argc, argv);
 	if (fflush(stdout) != 0 || ferror(stdout))
 		code = command_fail("cannot write the output: %s", strerror(errno));

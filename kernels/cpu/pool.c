@@ -103,7 +103,8 @@ int pool_start(unsigned threads, struct pool **ret, struct error_text *error)
 		code = start_helper(&pool->helpers[i]);
 		if (code != 0) {
 			pool_stop(pool);
-			return error_text_set(error, code, "thread %u of %u can't be started: %s",
+			return error_text_set(error, code,
+				"thread %u of %u can't be started: %s" ERROR_TEXT_MORE_THREADS,
 				i + 2, threads, strerror(code));
 		}
 		pool->helper_count++;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 
@@ -142,6 +143,16 @@ def test_bench_against_another_model_is_wrong(daemon, folder):
     other.write_bytes(data)
     done = draftctl("bench", "--requests", "50", "--warmup", "0", "--verify", "--model", other, socket=daemon.socket)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_model_make_over_the_limit_of_a_file(folder):
+    """The error names the limit, and nothing half written is left."""
+    made = draftctl(
+        "model", "make", "--vocab", "2000", folder / "big.safetensors",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)),
+    )
+    bad(made, 1, "big.safetensors", "RLIMIT_FSIZE")
+    assert not list(folder.iterdir())
 
 
 def test_model_make_and_show(start, folder):

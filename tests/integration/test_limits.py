@@ -339,6 +339,25 @@ def test_descriptors_of_the_process(start):
         client.call("draft", CASE.params())
 
 
+def test_file_size_of_the_process(start):
+    """RLIMIT_FSIZE: a region above it is refused, and a log above it has no more lines; neither ends the daemon."""
+    import resource
+
+    size = 4096
+    daemon = start("--log-level", "debug", preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+    with daemon.connect() as client:
+        result, (fd,) = client.call("region_open", {"bytes": size, "memory": "host"})
+        os.close(fd)
+        with refused("RESOURCE_EXHAUSTED", "bytes", "RLIMIT_FSIZE"):
+            client.call("region_open", {"bytes": size + 1, "memory": "host"})
+        client.call("region_close", {"region": result["region"]})
+    while daemon.log_path.stat().st_size < size:
+        daemon.connect().close()
+    for _ in range(3):  # and each of these is a line
+        with daemon.connect() as client:
+            client.call("draft", CASE.params())
+
+
 def cpu_ticks(daemon):
     fields = daemon.proc("stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])

@@ -90,6 +90,29 @@ def test_too_few_threads(start, folder):
     assert 0 < served < 8
 
 
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="these programs need descriptors of their own")
+def test_too_few_descriptors(start, folder):
+    """Whatever number of descriptors draftd may have, it serves, or exits 1 with a sentence; it never aborts."""
+    served = 0
+    for count in range(4, 33):  # with fewer the loader finds no libraries
+        place = folder / f"limit{count}"
+        place.mkdir()
+        daemon = start(
+            socket=place / "s", preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)), wait=False
+        )
+        if daemon.told("READY=1"):
+            served += 1
+            with daemon.connect() as client:
+                client.call("reload")
+            daemon.process.send_signal(signal.SIGTERM)
+            assert daemon.wait() == 0
+        else:
+            assert daemon.wait() == 1, (count, daemon.log)
+            assert "RLIMIT_NOFILE" in daemon.log, daemon.log
+        assert os.listdir(place) == []
+    assert 0 < served < 29
+
+
 def launch_and_die(daemon, slow_model):
     """A client whose draft is with the device, and which is gone."""
 

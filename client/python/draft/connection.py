@@ -283,7 +283,7 @@ class Connection(Sealed):
     ) -> int:
         """Sends what draft() would, and gives its ticket, for poll(). Columns and a `base` that is sent may be reused at once; what
         lies in a region, and `logits`, not before the result. With `more`, others follow at once: a small one is kept and goes out
-        with them, at the latest by flush() or poll()."""
+        with them, at the latest by flush(), or when poll() has no result that came before."""
         with self._enter():
             handle = self._open()
             request, held = self._request(

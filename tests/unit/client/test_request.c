@@ -152,6 +152,34 @@ START_TEST(keeps_what_more_follows)
 }
 END_TEST
 
+/* Who sends one for each result that was there sends all of them together. */
+START_TEST(keeps_while_results_are_there)
+{
+	struct draft_request request = peer_request(1, 1);
+	struct draft_result *result;
+	struct draft_call got;
+	uint64_t ticket;
+
+	let_out(8);
+	for (int i = 0; i < 2; i++)
+		submit(1, 1);
+	for (int i = 0; i < 2; i++) {
+		peer_encode_draft(&peer, take_draft(&peer, &got), 1, 1, 3, NULL);
+		peer_send(&peer);
+	}
+	request.more = 1;
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(draft_poll(draft, -1, &result), 1);
+		draft_result_free(result);
+		ck_assert_int_eq(draft_submit(draft, &request, &ticket), 0);
+		ck_assert(!has_arrived(&peer));
+	}
+	ck_assert_int_eq(draft_poll(draft, 0, &result), 0);
+	take_draft(&peer, &got);
+	take_draft(&peer, &got);
+}
+END_TEST
+
 START_TEST(keeps_no_more_than_it_may)
 {
 	struct draft_request request = peer_request(1, 1);
@@ -606,6 +634,7 @@ Suite *request_suite(void)
 	tcase_add_test(tcase, leaves_out_what_is_not_wanted);
 	tcase_add_test(tcase, keeps_what_more_follows);
 	tcase_add_test(tcase, keeps_no_more_than_it_may);
+	tcase_add_test(tcase, keeps_while_results_are_there);
 	tcase_add_test(tcase, drafts_and_waits);
 	tcase_add_test(tcase, gives_results_in_order_of_arrival);
 	tcase_add_test(tcase, keeps_results_while_another_call_waits);

@@ -364,9 +364,13 @@ static const struct {
 	{"cuda", THIRTY_TWO ",40", "1", "devices lists 33, the most is 32; list fewer"},
 	{"cuda", "0,CPU", NULL, "devices names the CPU, but backend is cuda; name GPUs or use cpu"},
 	{"auto", "CPU", NULL, "devices names the CPU, but backend is auto; name GPUs or use cpu"},
-	{"cpu", "0", NULL, "devices names GPUs, but backend is cpu; leave devices out or use cuda"},
-	{"cpu", "CPU,0", NULL,
-		"devices names GPUs, but backend is cpu; leave devices out or use cuda"},
+	{"cpu", "0", NULL,
+		"devices has \"0\", but backend is cpu; write CPU for each replica, leave devices "
+		"out, or use cuda"},
+	{"cpu", "CPU,cpu", NULL,
+		"devices has \"cpu\", but backend is cpu; write CPU for each replica, leave "
+		"devices "
+		"out, or use cuda"},
 	{"cpu", "CPU,CPU", "2",
 		"tensor_parallel is 2, but backend is cpu, which shares no vocabulary; leave it "
 		"out"},
