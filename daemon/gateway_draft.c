@@ -27,11 +27,12 @@ static int check_limits(
 {
 	if (wire->steps > config->max_steps)
 		return message_refuse(fault, ERROR_TOO_LARGE,
-			"steps is %" PRIu32 ", the most is %" PRIu32, wire->steps,
+			"steps is %" PRIu32 ", the most is %" PRIu32 " (max_steps)", wire->steps,
 			config->max_steps);
 	if (wire->rows > config->max_rows)
 		return message_refuse(fault, ERROR_TOO_LARGE,
-			"rows is %" PRIu32 ", the most is %" PRIu32, wire->rows, config->max_rows);
+			"rows is %" PRIu32 ", the most is %" PRIu32 " (max_rows)", wire->rows,
+			config->max_rows);
 	return 0;
 }
 
@@ -46,7 +47,7 @@ static int check_inline(const struct config *config, const struct draft_call *wi
 		sizes->values + sizes->reply_head > config->max_frame_bytes)
 		return message_refuse(fault, ERROR_TOO_LARGE,
 			"logits would make a reply of %" PRIu64 " bytes, the most is %" PRIu32
-			"; use a region or fewer rows",
+			" (max_frame_bytes); use a region or fewer rows",
 			sizes->values + sizes->reply_head, config->max_frame_bytes);
 	return 0;
 }
@@ -62,7 +63,7 @@ static int check_held(const struct connection *connection, const struct draft_ca
 	if (connection->held_bytes + reply + base > most)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this connection's inline data in flight would be %" PRIu64
-			" bytes, the most is %" PRIu64,
+			" bytes, the most is %" PRIu64 "; send fewer at once, or use a region",
 			connection->held_bytes + reply + base, most);
 	/* The base is there already, in the reader. */
 	return connection_check_held(connection, reply, fault);
@@ -293,7 +294,8 @@ void gateway_draft(struct connection *connection, const struct message *message)
 	if (r == -EIO) {
 		connection_answer_error(server, request, ERROR_DEVICE_LOST, "the device is lost");
 	} else if (r < 0) {
-		snprintf(text, sizeof(text), "the queue is full: %" PRIu32 " requests wait",
+		snprintf(text, sizeof(text),
+			"the queue is full: %" PRIu32 " requests wait (max_queue)",
 			server->config.max_queue);
 		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
 	} else {

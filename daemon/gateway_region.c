@@ -134,11 +134,12 @@ static int check_region(const struct connection *connection, const struct region
 			fault, ERROR_BAD_REQUEST, "device names a device, but memory is \"host\"");
 	if (wire->bytes > config->max_region_bytes)
 		return message_refuse(fault, ERROR_TOO_LARGE,
-			"bytes is %" PRIu64 ", the most is %" PRIu64, wire->bytes,
-			config->max_region_bytes);
+			"bytes is %" PRIu64 ", the most is %" PRIu64 " (max_region_bytes)",
+			wire->bytes, config->max_region_bytes);
 	if (connection->region_count >= config->max_regions)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"this connection has %" PRIu32 " regions, the most is %" PRIu32,
+			"this connection has %" PRIu32 " regions, the most is %" PRIu32
+			" (max_regions)",
 			connection->region_count, config->max_regions);
 	return 0;
 }
