@@ -121,17 +121,6 @@ static int check_config(struct config *config, struct error_text *error)
 	return 1;
 }
 
-/* Holds SIGTERM and SIGINT back; `*ret_before` lets them in again. */
-static void hold_stop_signals(sigset_t *ret_before)
-{
-	sigset_t stop;
-
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &stop, ret_before);
-}
-
 /* Claims the path, so that no signal comes between the lock file and the note that it is to be
  * removed. */
 static int claim(struct listener *listener, const struct config *config, struct error_text *error)
@@ -139,7 +128,7 @@ static int claim(struct listener *listener, const struct config *config, struct 
 	sigset_t before;
 	int r;
 
-	hold_stop_signals(&before);
+	server_hold_signals(&before);
 	r = listener_claim(listener, config->socket_path, config->socket_group, error);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
@@ -165,7 +154,7 @@ static int start(struct server *server, uv_loop_t *loop, struct config *config, 
 		return r;
 	/* The threads that start here leave the signals to this one: in another thread the handler
 	 * for the start could still be at work when the socket is made. */
-	hold_stop_signals(&before);
+	server_hold_signals(&before);
 	r = server_start(server, loop, config, argc, argv, &model, error);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r < 0)

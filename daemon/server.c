@@ -103,6 +103,9 @@ void server_stop(struct server *server)
 	server->stopped = true;
 	server_stop_accepting(server);
 	close_handle(&server->more);
+	/* Without its handle a signal has its default effect, which would end a daemon that has
+	 * done its work as one that was killed. */
+	server_hold_signals(NULL);
 	close_handle(&server->on_terminate);
 	close_handle(&server->on_interrupt);
 	close_handle(&server->on_hangup);
@@ -202,6 +205,17 @@ static void on_hangup(uv_signal_t *handle, int number)
 }
 
 /* ---- beginning and end ---- */
+
+void server_hold_signals(sigset_t *ret_before)
+{
+	sigset_t ours;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGTERM);
+	sigaddset(&ours, SIGINT);
+	sigaddset(&ours, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &ours, ret_before);
+}
 
 static int start_signal(
 	struct server *server, uv_signal_t *handle, int number, uv_signal_cb callback)

@@ -18,6 +18,7 @@
 #include "user.h"
 #include "watchdog.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -81,6 +82,10 @@ int server_listen(struct server *server, struct listener *listener, struct error
 
 void server_resume_accepting(struct server *server); /* a descriptor may be free again */
 void server_stop_accepting(struct server *server);   /* for good; removes the socket file */
+
+/* Holds back in this thread, and those that it starts, the signals that the loop handles.
+ * `*ret_before` (or NULL) lets them in again. */
+void server_hold_signals(sigset_t *ret_before);
 
 /* Has server_run() return as soon as the launch under way has ended. */
 void server_stop(struct server *server);

@@ -190,7 +190,10 @@ class Tracer:
         os.waitpid(thread, self.WALL)
 
     def go_on(self, thread):
-        self.ptrace(self.DETACH, thread)
+        try:
+            self.ptrace(self.DETACH, thread)
+        except ProcessLookupError:  # it was killed: nobody else can reap its process before
+            os.waitpid(thread, self.WALL)
 
 
 @pytest.fixture

@@ -129,10 +129,35 @@ def test_drain_finishes_what_both_have(slow_model):
 
 
 def thread_of(daemon, name):
-    (thread,) = (
-        int(task) for task in os.listdir(daemon.proc("task")) if daemon.proc(f"task/{task}/comm").read_text() == f"{name}\n"
-    )
-    return thread
+    while daemon.alive():  # it names itself, soon after READY=1 at the latest
+        for task in os.listdir(daemon.proc("task")):
+            if daemon.proc(f"task/{task}/comm").read_text() == f"{name}\n":
+                return int(task)
+    raise AssertionError(daemon.log)
+
+
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="a thread that is stopped stops what watches it")
+def test_signals_at_the_very_end(start):
+    """The loop is over and a replica not yet: a signal that nobody handles any more does not turn the end into a kill."""
+    daemon = start(*TWO)
+    tracer, thread = Tracer(), thread_of(daemon, "replica-0")
+    daemon.probe.close()
+    tracer.stop(thread)
+    try:
+        daemon.process.send_signal(signal.SIGTERM)
+        while caught(daemon) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            assert daemon.alive(), daemon.log
+        for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+            daemon.process.send_signal(number)
+    finally:
+        tracer.go_on(thread)
+    assert daemon.wait() == 0, daemon.log
+
+
+def caught(daemon):
+    """The signals that the daemon has handlers for."""
+    (mask,) = (line.split()[1] for line in daemon.proc("status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return {number for number in signal.Signals if int(mask, 16) >> number - 1 & 1}
 
 
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="a thread that is stopped stops what watches it")
