@@ -44,7 +44,7 @@ const struct option_info options[] = {
 	{"backend", 'b', "NAME", IN("backend", "name"), OPTION_CHOICE, FIELD(backend), RANGE(MARKOV_AUTO, MARKOV_CUDA),
 		.initial = MARKOV_AUTO, .choices = backends, .help = "what computes"},
 	{"devices", 0, "LIST", IN("backend", "devices"), OPTION_TEXT, FIELD(devices), .max = PATH_BYTES,
-		.help = "0,1: these GPUs, or their UUIDs (absent: the first); CPU,CPU: replicas on the CPU"},
+		.help = "GPUs by number or UUID: 0,1 (absent: the first); on the CPU: CPU,CPU"},
 	{"tensor-parallel", 0, "N", IN("backend", "tensor_parallel"), OPTION_COUNT, FIELD(tensor_parallel),
 		RANGE(0, LIMIT_DEVICES_MAX),
 		.help = "GPUs of a replica, a power of two; 0: one replica of all that are listed"},
