@@ -1,6 +1,6 @@
 #include "bell.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -2,7 +2,7 @@
  * the replicas' threads. What they do is in replica.c. */
 #include "engine.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 #include "replica.h"
 
 #include <errno.h>

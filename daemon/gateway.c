@@ -1,6 +1,6 @@
 #include "gateway.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 #include "server.h"
 #include "stats.h"
 

@@ -2,8 +2,8 @@
  * reply. */
 #include "gateway.h"
 
-#include "clock.h"
 #include "event.h"
+#include "kernels/clock.h"
 #include "region.h"
 #include "server.h"
 

@@ -3,7 +3,7 @@
  * pipe could come between. */
 #include "log.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 #include "limits.h"
 #include "poll_now.h"
 

@@ -3,7 +3,7 @@
  */
 #include "notify.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

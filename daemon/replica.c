@@ -8,7 +8,7 @@
  * calls an idle replica that may. None is called twice before it has looked. */
 #include "replica.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "server.h"
 
-#include "clock.h"
 #include "connection.h"
 #include "gateway.h"
+#include "kernels/clock.h"
 #include "log.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * that all is well. A manager whose socket is full gets what it must learn later, from a timer. */
 #include "server.h"
 
-#include "clock.h"
+#include "kernels/clock.h"
 #include "log.h"
 #include "notify.h"
 

@@ -5,8 +5,8 @@
  * before. */
 #include "server.h"
 
-#include "clock.h"
 #include "gateway.h"
+#include "kernels/clock.h"
 #include "log.h"
 
 #include <stdlib.h>

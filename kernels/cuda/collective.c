@@ -3,8 +3,8 @@
  * aborted, since destroying it would wait for its peers. */
 #include "collective.h"
 
-#include "clock.h"
 #include "device.h"
+#include "kernels/clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>

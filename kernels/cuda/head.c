@@ -4,7 +4,7 @@
 #include "head.h"
 
 #include "capture.h"
-#include "clock.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

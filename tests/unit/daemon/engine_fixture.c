@@ -1,7 +1,7 @@
 #include "engine_fixture.h"
 
-#include "daemon/clock.h"
 #include "kernels/backend.h"
+#include "kernels/clock.h"
 
 #include <check.h>
 #include <errno.h>

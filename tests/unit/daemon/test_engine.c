@@ -2,7 +2,7 @@
  * launch that is caught in the middle can't be had from the CPU. */
 #include "engine_fixture.h"
 
-#include "daemon/clock.h"
+#include "kernels/clock.h"
 
 #include <check.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * the others. The backend is the test's (engine_fixture.h). */
 #include "engine_fixture.h"
 
-#include "daemon/clock.h"
+#include "kernels/clock.h"
 
 #include <check.h>
 #include <errno.h>

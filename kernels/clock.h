@@ -1,6 +1,8 @@
-/* The one clock of the daemon: CLOCK_MONOTONIC in microseconds. Any thread. */
-#ifndef DAEMON_CLOCK_H
-#define DAEMON_CLOCK_H
+/* The one clock of the daemon and of the waits below it: CLOCK_MONOTONIC in microseconds. Any
+ * thread.
+ */
+#ifndef KERNELS_CLOCK_H
+#define KERNELS_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
