@@ -4,6 +4,8 @@
  * cannot be called back. */
 #include "head.h"
 
+#include "capture.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -37,17 +39,6 @@ static int launch_graphs(struct cuda_head *head, struct error_text *error)
 	uint64_t sequence;
 	const int r = take_sequence(head, &sequence, error);
 	return r ? r : graph_table_launch(&head->graphs, head->shards, sequence, error);
-}
-
-/* With traces: one GPU's, launch by launch. */
-static int launch_traced(
-	const struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
-{
-	int r = launcher_enqueue_columns(&shard->launcher, batch->rows, shard->stream, error);
-	for (uint32_t step = 0; !r && step < batch->steps; step++)
-		r = launcher_enqueue_plain_step(
-			&shard->launcher, batch->rows, step, shard->stream, error);
-	return r ? r : launcher_enqueue_plain_end(&shard->launcher, shard->stream, error);
 }
 
 static int device_lost(struct cuda_head *head)
@@ -107,7 +98,8 @@ int cuda_head_launch(
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
 	head->replayable = !traced;
-	r = traced ? launch_traced(head->shards, batch, error) : launch_graphs(head, error);
+	r = traced ? capture_plain(head->shards, 1, NULL, batch->rows, batch->steps, error)
+		   : launch_graphs(head, error);
 	for (uint32_t i = 0; !r && i < head->shard_count; i++)
 		r = collect(&head->shards[i], batch, error);
 	if (r)

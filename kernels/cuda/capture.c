@@ -90,32 +90,37 @@ static int enqueue_step_form(const struct capture *c, struct error_text *error)
 	return r;
 }
 
-static int enqueue_plain_step(const struct capture *c, uint32_t step, struct error_text *error)
+static int enqueue_plain_step(struct cuda_shard *shards, uint32_t shard_count, uint32_t bucket,
+	uint32_t step, struct error_text *error)
 {
 	int r = 0;
-	for (uint32_t i = 0; !r && i < c->shard_count; i++) {
-		const struct cuda_shard *shard = &c->shards[i];
+	for (uint32_t i = 0; !r && i < shard_count; i++) {
+		const struct cuda_shard *shard = &shards[i];
 		r = cuda_shard_enter(shard, error);
 		if (!r && step == 0)
 			r = launcher_enqueue_columns(
-				&shard->launcher, c->bucket, shard->stream, error);
+				&shard->launcher, bucket, shard->stream, error);
 		if (!r)
 			r = launcher_enqueue_plain_step(
-				&shard->launcher, c->bucket, step, shard->stream, error);
+				&shard->launcher, bucket, step, shard->stream, error);
 	}
-	return r ? r : capture_gather(c->shards, c->shard_count, c->collective, step, error);
+	return r;
 }
 
-static int enqueue_plain_form(const struct capture *c, struct error_text *error)
+int capture_plain(struct cuda_shard *shards, uint32_t shard_count, struct collective *collective,
+	uint32_t bucket, uint32_t steps, struct error_text *error)
 {
 	int r = 0;
-	for (uint32_t step = 0; !r && step < c->steps; step++)
-		r = enqueue_plain_step(c, step, error);
-	for (uint32_t i = 0; !r && i < c->shard_count; i++) {
-		r = cuda_shard_enter(&c->shards[i], error);
+	for (uint32_t step = 0; !r && step < steps; step++) {
+		r = enqueue_plain_step(shards, shard_count, bucket, step, error);
+		if (!r)
+			r = capture_gather(shards, shard_count, collective, step, error);
+	}
+	for (uint32_t i = 0; !r && i < shard_count; i++) {
+		r = cuda_shard_enter(&shards[i], error);
 		if (!r)
 			r = launcher_enqueue_plain_end(
-				&c->shards[i].launcher, c->shards[i].stream, error);
+				&shards[i].launcher, shards[i].stream, error);
 	}
 	return r;
 }
@@ -137,8 +142,9 @@ int capture_graphs(struct graph *graphs, struct cuda_shard *shards, uint32_t sha
 			begun++;
 	}
 	if (!r)
-		r = form == MARKOV_CUDA_PLAIN ? enqueue_plain_form(&c, error)
-					      : enqueue_step_form(&c, error);
+		r = form == MARKOV_CUDA_PLAIN
+			    ? capture_plain(shards, shard_count, collective, bucket, steps, error)
+			    : enqueue_step_form(&c, error);
 	/* Ends the captures in any case; failures to do so only matter when nothing failed before.
 	 */
 	for (uint32_t i = 0; i < begun; i++) {

@@ -10,6 +10,10 @@ int capture_graphs(struct graph *graphs, struct cuda_shard *shards, uint32_t sha
 	struct collective *collective, enum markov_cuda_form form, uint32_t bucket, uint32_t steps,
 	struct error_text *error);
 
+/* Puts the plain form on the shards' streams, whether they capture or run. */
+int capture_plain(struct cuda_shard *shards, uint32_t shard_count, struct collective *collective,
+	uint32_t bucket, uint32_t steps, struct error_text *error);
+
 /* Gathers the keys of a step on the shards' streams, whether they capture or run. */
 int capture_gather(struct cuda_shard *shards, uint32_t shard_count, struct collective *collective,
 	uint32_t step, struct error_text *error);
