@@ -171,16 +171,19 @@ CALL(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EM
 CALL(FILE *, fdopen, (int fd, const char *mode), (fd, mode), NULL, ENOMEM, false)
 CALL(FILE *, open_memstream, (char **to, size_t *bytes), (to, bytes), NULL, ENOMEM, false)
 
+static int print(uintptr_t from, char **ret, const char *format, va_list arguments)
+{
+	return fails("asprintf", from, ENOMEM, false) ? -1 : vasprintf(ret, format, arguments);
+}
+
 /* Both of the names that the compiler knows. */
 EXPORTED int asprintf(char **ret, const char *format, ...)
 {
 	va_list arguments;
 	int n;
 
-	if (fails("asprintf", FROM, ENOMEM, false))
-		return -1;
 	va_start(arguments, format);
-	n = vasprintf(ret, format, arguments);
+	n = print(FROM, ret, format, arguments);
 	va_end(arguments);
 	return n;
 }
@@ -192,10 +195,8 @@ EXPORTED int __asprintf_chk(char **ret, int flag, const char *format, ...)
 	int n;
 
 	(void)flag;
-	if (fails("asprintf", FROM, ENOMEM, false))
-		return -1;
 	va_start(arguments, format);
-	n = vasprintf(ret, format, arguments);
+	n = print(FROM, ret, format, arguments);
 	va_end(arguments);
 	return n;
 }
