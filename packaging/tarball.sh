@@ -22,9 +22,8 @@ install -m 755 "$build/tests/draft_echo" "$folder/bin/draftd-echo"
 programs=(bin/draftd bin/draftctl bin/draftd-wire-bench bin/draftd-echo lib/libdraft.so.0)
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
-	install -D -m 644 -t "$folder/share/draftd/gpu" tests/gpu/{bench_gpu,peers,load,python_device,shared_gpu}.py
-	install -m 755 -t "$folder/share/draftd/gpu" tests/gpu/{sanitize,latency}.sh tests/gpu/{sandbox,sticky,several,curve}.py
-	install -m 755 -t "$folder/share/draftd/gpu" "$build/tests/sticky.so"
+	mkdir "$folder/share/draftd/gpu"
+	cp tests/gpu/*.{py,sh} "$build/tests/sticky.so" "$folder/share/draftd/gpu/"
 	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi

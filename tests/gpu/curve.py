@@ -1,26 +1,25 @@
 #!/usr/bin/env python3
 """Throughput against latency of draftd on this machine, by `draftctl bench`: closed loads of 1 to 64 clients, a connection each, and
-Poisson arrivals at shares of the best of their rates, from 64 connections. From an unpacked archive, or from a build folder.
+Poisson arrivals at shares of the best of their rates, from 64 connections.
 
-Usage: curve.py BIN [--backend cuda|cpu] [--base inline|host|device] [--vocab V] [--rank R] [--rows N] [--steps K] [--seconds S]
-                [--csv FILE]
+Usage: curve.py [--backend cuda|cpu] [--base inline|host|device] [--vocab V] [--rank R] [--rows N] [--steps K] [--seconds S]
+                [--csv FILE], from the unpacked archive or the sources (built)
        curve.py --draw FILE.csv PICTURE.png     (needs gnuplot)
 
-BIN is the folder of draftd and draftctl. Prints a table, and writes it to FILE with the environment as a comment."""
+Prints a table, and writes it to FILE with the environment as a comment."""
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
+
+from daemon import Daemon, make_model, report_of
 
 CLIENTS = 1, 2, 4, 8, 16, 32, 64
 SHARES = 0.25, 0.5, 0.7, 0.8, 0.9, 0.95
 COLUMNS = "load", "clients", "planned", "requests/s", "tokens/s", "p50_us", "p99_us", "p99.9_us", "device_us", "late", "unsent", "own_cpu"
-START_S = 120
 
 DRAW = """
 set terminal pngcairo noenhanced size 1100,650
@@ -57,55 +56,35 @@ def row_of(name, clients, report):
     )
 
 
-def measure(o, folder):
-    path = folder / "draftd.sock"
-    model = folder / "model.safetensors"
-    draftctl = [o.bin / "draftctl", "--socket", path]
-    subprocess.run(
-        [*draftctl, "model", "make", "--vocab", str(o.vocab), "--rank", str(o.rank), "--seed", "1", model], check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    command = [o.bin / "draftd", "--backend", o.backend, "--model", model, "--socket", path, "--log-level", "error"]
-    daemon = subprocess.Popen(command)
+def measure(o, daemon):
     lines = []
-    try:
-        end = time.monotonic() + START_S
-        while subprocess.run([*draftctl, "ping", "--count", "1", "--quiet"], capture_output=True).returncode:
-            if daemon.poll() is not None or time.monotonic() > end:
-                sys.exit("draftd did not start")
-            time.sleep(0.1)
 
-        def bench(name, clients, *options):
-            threads = min(clients, max(1, len(os.sched_getaffinity(0)) // 4))
-            done = subprocess.run(
-                [
-                    *draftctl, "bench", "--json", "-", "--warmup", "0.5", "--duration", str(o.seconds), "--base", o.base,
-                    "--rows", str(o.rows), "--steps", str(o.steps), "-c", str(clients), "-t", str(threads), *map(str, options),
-                ],
-                stdout=subprocess.PIPE, check=True,
+    def bench(name, clients, *options):
+        threads = min(clients, max(1, len(os.sched_getaffinity(0)) // 4))
+        report = report_of(
+            daemon.start_bench(
+                "--warmup", 0.5, "--duration", o.seconds, "--base", o.base, "--rows", o.rows, "--steps", o.steps, "-c", clients, "-t", threads,
+                *options,
             )
-            report = json.loads(done.stdout)
-            if not lines:
-                e = report["environment"]
-                driver = f" (driver {e['driver']})" if e["driver"] else ""
-                lines.append(
-                    f"# {report['server']['version']} on {e['devices']}{driver}, {e['processor']} x {e['processors']}, {e['date']};"
-                    f" V={o.vocab} R={o.rank} K={o.steps}, {o.rows} rows, base {o.base}"
-                )
-                lines.append(",".join(COLUMNS))
-                print(lines[0][2:])
-                print("".join(f"{column:>12}" for column in COLUMNS))
-            row = row_of(name, clients, report)
-            lines.append(",".join(map(str, row)))
-            print("".join(f"{value:>12}" for value in row), flush=True)
-            return report["per_second"]["requests"]
+        )  # fmt: skip
+        if not lines:
+            e = report["environment"]
+            driver = f" (driver {e['driver']})" if e["driver"] else ""
+            lines.append(
+                f"# {report['server']['version']} on {e['devices']}{driver}, {e['processor']} x {e['processors']}, {e['date']};"
+                f" V={o.vocab} R={o.rank} K={o.steps}, {o.rows} rows, base {o.base}"
+            )
+            lines.append(",".join(COLUMNS))
+            print(lines[0][2:])
+            print("".join(f"{column:>12}" for column in COLUMNS))
+        row = row_of(name, clients, report)
+        lines.append(",".join(map(str, row)))
+        print("".join(f"{value:>12}" for value in row), flush=True)
+        return report["per_second"]["requests"]
 
-        best = max(bench("closed", clients, "-n", clients) for clients in CLIENTS)
-        for share in SHARES:
-            bench("poisson", CLIENTS[-1], "--arrival", "poisson", "--rate", best * share)
-    finally:
-        daemon.terminate()
-        daemon.wait()
+    best = max(bench("closed", clients, "-n", clients) for clients in CLIENTS)
+    for share in SHARES:
+        bench("poisson", CLIENTS[-1], "--arrival", "poisson", "--rate", best * share)
     return lines
 
 
@@ -113,7 +92,6 @@ def main():
     if sys.argv[1:2] == ["--draw"] and len(sys.argv) == 4:
         return draw(*sys.argv[2:])
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--base", default="device")
     parser.add_argument("--vocab", type=int, default=151936)
@@ -124,7 +102,9 @@ def main():
     parser.add_argument("--csv", type=pathlib.Path)
     o = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="draftd-", dir="/tmp") as folder:
-        lines = measure(o, pathlib.Path(folder))
+        model = make_model(pathlib.Path(folder) / "model.safetensors", o.vocab, o.rank)
+        with Daemon(model, "--log-level", "notice", backend=o.backend) as daemon:
+            lines = measure(o, daemon)
     if o.csv:
         o.csv.write_text("\n".join(lines) + "\n")
 

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Mixed load on a daemon with the CUDA backend, verified: all draft lengths, 1 to 64 rows, random temperatures.
 
-Usage: load.py BIN_FOLDER [SECONDS [CLIENTS]]: BIN_FOLDER holds draftd and draftctl (build/, or an unpacked archive's bin/). Makes a
-model of V=151,936, R=256, starts the daemon, and keeps CLIENTS (3) `draftctl bench --verify` with random settings running. At the
-end: what was drafted, recomputed on the CPU and different, and the GPU's memory over time, which must stay as after the first
-requests. Exit code 1 if anything was wrong.
+Usage: load.py [SECONDS [CLIENTS]], from the unpacked archive or the sources (built). Makes a model of V=151,936, R=256, starts the
+daemon, and for SECONDS (600) keeps CLIENTS (3) `draftctl bench --verify` with random settings running. At the end: what was drafted,
+recomputed on the CPU and different, and the GPU's memory over time, which must stay as after the first requests. Exit code 1 if
+anything was wrong.
 """
 
-import json
+import pathlib
 import random
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
+
+from daemon import SHAPES, Daemon, make_model, need_gpus, report_of
 
 RUN_SECONDS = 6
 TOLERANCE_MIB = 64  # between samples: where the driver does not tell processes apart, another's start
@@ -35,11 +36,10 @@ def gpu_mib(pid):
 
 
 class Client(threading.Thread):
-    def __init__(self, number, binaries, folder, until):
+    def __init__(self, number, daemon, model, until):
         super().__init__()
         self.random = random.Random(number)
-        self.command = [binaries / "draftctl", "bench", "--socket", folder / "socket", "--verify", "--model", folder / "model.safetensors"]
-        self.until = until
+        self.daemon, self.model, self.until = daemon, model, until
         self.runs = self.rows = self.tokens = self.checked = self.different = 0
         self.problems = []
 
@@ -55,53 +55,43 @@ class Client(threading.Thread):
             "--seed": pick.randrange(1 << 31),
             "--duration": RUN_SECONDS,
         }
-        words = [str(word) for pair in settings.items() for word in pair]
+        words = [word for pair in settings.items() for word in pair]
         return words + (["--logits"] if pick.random() < 0.5 and rows <= 16 else [])
 
     def run(self):
         while time.monotonic() < self.until:
             settings = self.settings()
-            done = subprocess.run([*self.command, *settings, "--json", "-"], capture_output=True, text=True)
             try:
-                report = json.loads(done.stdout)
+                report = report_of(self.daemon.start_bench("--verify", "--model", self.model, *settings))
                 self.rows += report["totals"]["rows"]
                 self.tokens += report["totals"]["tokens"]
                 self.checked += report["verified"]["checked"] * report["mix"][0]["rows"]
                 self.different += report["verified"]["different"]
-            except (ValueError, KeyError):
-                self.problems.append(f"no report: {done.stderr[-300:]}")
-            if done.returncode:
-                self.problems.append(f"{' '.join(settings)}: exit code {done.returncode}: {done.stderr[-300:]}")
+            except (RuntimeError, ValueError) as error:
+                self.problems.append(str(error))
             self.runs += 1
 
 
 def main():
-    binaries = Path(sys.argv[1]).resolve()
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 600
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 3
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = folder / "model.safetensors"
-        subprocess.run([binaries / "draftctl", "model", "make", "--vocab", "151936", "--rank", "256", model], check=True)
-        daemon = subprocess.Popen([binaries / "draftd", "--backend", "cuda", "--model", model, "--socket", folder / "socket"])
-        while subprocess.run([binaries / "draftctl", "ping", "--socket", folder / "socket"], capture_output=True).returncode:
-            if daemon.poll() is not None:
-                sys.exit("the daemon did not start")
-            time.sleep(0.2)
-        start = time.monotonic()
-        clients = [Client(number, binaries, folder, start + seconds) for number in range(count)]
-        for client in clients:
-            client.start()
-        memory = []
-        while any(client.is_alive() for client in clients):
-            time.sleep(min(10, seconds / 10))
-            memory.append(gpu_mib(daemon.pid))
-            rows, wrong = (sum(getattr(c, field) for c in clients) for field in ("rows", "different"))
-            print(f"{time.monotonic() - start:4.0f} s: {rows} rows, {wrong} replies different, {memory[-1]} MiB of the GPU", flush=True)
-        alive = daemon.poll() is None
-        subprocess.run([binaries / "draftctl", "stats", "--socket", folder / "socket"])
-        daemon.terminate()
-        code = daemon.wait(30)
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    need_gpus(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model = make_model(pathlib.Path(folder) / "model.safetensors", *SHAPES["qwen3"])
+        with Daemon(model) as daemon:
+            start = time.monotonic()
+            clients = [Client(number, daemon, model, start + seconds) for number in range(count)]
+            for client in clients:
+                client.start()
+            memory = []
+            while any(client.is_alive() for client in clients):
+                time.sleep(min(10, seconds / 10))
+                memory.append(gpu_mib(daemon.process.pid))
+                rows, wrong = (sum(getattr(c, field) for c in clients) for field in ("rows", "different"))
+                print(f"{time.monotonic() - start:4.0f} s: {rows} rows, {wrong} replies different, {memory[-1]} MiB of the GPU", flush=True)
+            alive = daemon.process.poll() is None
+            print(daemon.ctl("stats").stdout)
+            code = daemon.stop()
     problems = [problem for client in clients for problem in client.problems]
     for problem in problems:
         print(problem)

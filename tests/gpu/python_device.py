@@ -6,25 +6,15 @@ Usage: python_device.py, from the unpacked archive or the sources (built with CU
 code 1 if anything failed.
 """
 
-import array
-import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve()
-if (HERE.parents[3] / "bin/draftd").exists():
-    TOP = HERE.parents[3]
-    PACKAGES, DRAFTD, GOLDEN = TOP / "lib/python3/dist-packages", TOP / "bin/draftd", TOP / "share/draftd/golden"
-    EXAMPLE = TOP / "share/doc/draftd/client/examples/draft_torch.py"
-else:
-    TOP = HERE.parents[2]
-    PACKAGES, DRAFTD, GOLDEN = TOP / "client/python", TOP / "build/draftd", TOP / "tests/golden"
-    EXAMPLE = TOP / "client/examples/draft_torch.py"
-sys.path.insert(0, str(PACKAGES))
+import golden_case
+import tally
+from daemon import EXAMPLES, GOLDEN, PACKAGES, Daemon, need_gpus
 
 import draft
 
@@ -41,58 +31,15 @@ class Waived(Exception):
     pass
 
 
-class Case:
-    """A golden case: tensors as PyTorch's in host memory, BF16 as int16 so that bits are compared."""
+class Case(golden_case.Case):
+    """With its logits as PyTorch's tensors in host memory, int16 so that bits are compared."""
 
     def __init__(self, path):
-        self.path = path
-        data = path.read_bytes()
-        start = 8 + int.from_bytes(data[:8], "little")
-        tensors = json.loads(data[8:start])
-
-        def bytes_of(name):
-            begin, end = tensors[name]["data_offsets"]
-            return bytearray(data[start + begin : start + end])
-
-        self.shape = tensors["base_logits"]["shape"]
-        self.rows, self.steps, self.vocab = self.shape
-        self.inline = memoryview(bytes_of("base_logits")).cast("H")
-        self.base = torch.frombuffer(self.inline, dtype=torch.int16).reshape(self.shape)
-        self.logits = torch.frombuffer(bytes_of("draft_logits"), dtype=torch.int16).reshape(self.shape)
-
-        def column(name):
-            types = {"I32": "i", "I64": "q", "F32": "f"}
-            return array.array(types[tensors[name]["dtype"]], bytes(bytes_of(name)))
-
-        tokens = column("tokens").tolist()
-        self.tokens = [tokens[row * self.steps : (row + 1) * self.steps] for row in range(self.rows)]
-        self.columns = {name: column(name) for name in ("anchors", "positions", "seeds", "temperatures", "slots")}
-        self.columns["steps"] = self.steps
-        self.slots = self.columns["slots"]
-        self.places = max(max(self.slots) + 1, 1)
-
-
-class Daemon:
-    def __init__(self, model, *options, backend="cuda"):
-        self.folder = tempfile.TemporaryDirectory(prefix="draftd-", dir="/tmp")
-        self.socket = f"{self.folder.name}/draftd.sock"
-        self.process = subprocess.Popen(
-            [DRAFTD, "--backend", backend, "--model", model, "--socket", self.socket, *options], stderr=subprocess.PIPE, text=True
+        super().__init__(path)
+        self.inline = self.base
+        self.base, self.logits = (
+            torch.frombuffer(bits, dtype=torch.int16).reshape(self.shape) for bits in (self.base, self.logits)
         )
-        said = []
-        for line in self.process.stderr:
-            said.append(line)
-            if "ready on" in line:
-                return
-        raise RuntimeError("draftd did not start: " + "".join(said))
-
-    def __enter__(self):
-        return draft.connect(self.socket, client_name="python_device")
-
-    def __exit__(self, *exception):
-        self.process.terminate()
-        self.process.communicate()
-        self.folder.cleanup()
 
 
 def open_device(d, nbytes):
@@ -118,7 +65,7 @@ def check_logits(case, got):
 def golden(path, memory):
     """A case through a region of `memory`: base written by PyTorch, logits read by PyTorch; contiguous, then with gaps."""
     case = Case(path)
-    with Daemon(path) as d, d:
+    with Daemon(path) as daemon, daemon.connect() as d:
         for gap in 0, 24:
             strides = [case.steps * (case.vocab + gap) + gap, case.vocab + gap, 1]
             base_bytes, logits_bytes = (2 * n * strides[0] + 64 for n in (case.rows, case.places))
@@ -140,7 +87,7 @@ def golden(path, memory):
 def written_on_a_stream():
     """By a stream of PyTorch's own, synchronized before the request, and many requests in flight."""
     case = Case(GOLDEN / "many_rows.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         region = open_device(d, 2 * case.base.numel())
         view = region.tensor(case.shape)
         stream = torch.cuda.Stream()
@@ -213,8 +160,7 @@ class Writer:
 def event_before_the_launch(path):
     """Sent while base is not written yet: the bits are right all the same, and another client's drafts pass meanwhile."""
     case = Case(path)
-    daemon = Daemon(path)
-    with daemon as d, d, draft.connect(daemon.socket, client_name="another") as other:
+    with Daemon(path) as daemon, daemon.connect() as d, daemon.connect() as other:
         writer = Writer(d, case)
         logits = open_device(d, 2 * case.places * case.steps * case.vocab)
         logits_view = logits.tensor([case.places, case.steps, case.vocab])
@@ -235,7 +181,7 @@ def event_before_the_launch(path):
 def events_in_a_pipeline():
     """Four requests under way, each with an event and a region of its own; a fifth event is refused until one is closed."""
     case = Case(GOLDEN / "many_rows.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writers = [Writer(d, case) for _ in range(4)]
         spare = torch.cuda.Event(interprocess=True)
         expect(draft.ResourceExhausted, d.event_import, spare.ipc_handle())
@@ -256,7 +202,7 @@ def events_in_a_pipeline():
 def events_that_are_too_late():
     """event_timeout and deadline_us end the wait; cancel does; the next draft of the same event is right."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    with Daemon(case.path, "--event-timeout", "40ms") as d, d:
+    with Daemon(case.path, "--event-timeout", "40ms") as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         for named, what in ({}, "event_timeout"), ({"deadline_us": 5000}, "deadline_us"):
             writer.write()
@@ -273,7 +219,7 @@ def events_that_are_too_late():
 
 def an_event_without_a_record_has_fired():
     case = Case(GOLDEN / "greedy_small.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         writer.target.copy_(writer.source)
         torch.cuda.synchronize()
@@ -308,7 +254,7 @@ def kill(process):
 def bad_handles():
     """No handle: one typed error, and everything else goes on. One of a process that is gone: that, or a draft that ends."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         process, gone = child_event()
         kill(process)
@@ -354,7 +300,7 @@ def events_of_a_user():
         finally:
             os.seteuid(0)
 
-    with daemon as d, d, connect(54321) as one, connect(54321) as same, connect(54322) as other:
+    with daemon, daemon.connect() as d, connect(54321) as one, connect(54321) as same, connect(54322) as other:
         event = torch.cuda.Event(interprocess=True)
         event.record()
         handle = event.ipc_handle()
@@ -372,7 +318,7 @@ def events_of_a_user():
 def a_process_dies_with_its_event():
     """While a draft waits for its event: that draft has an answer of some kind, others are right."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         process, handle = child_event("behind", str(cycles_of(5)))
         theirs = d.event_import(handle)
@@ -409,8 +355,7 @@ sys.stdin.readline()
 
 def a_client_dies_with_a_held_draft():
     case = Case(GOLDEN / "greedy_small.safetensors")
-    daemon = Daemon(case.path)
-    with daemon as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         before = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
         process = subprocess.Popen(
@@ -433,8 +378,7 @@ def a_client_dies_with_a_held_draft():
 def held_drafts_survive(what):
     """A reload or a drain: they are answered all the same."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    daemon = Daemon(case.path, "--event-timeout", "20s")
-    with daemon as d, d, draft.connect(daemon.socket) as other:
+    with Daemon(case.path, "--event-timeout", "20s") as daemon, daemon.connect() as d, daemon.connect() as other:
         writer = Writer(d, case)
         writer.write(3)
         d.submit(base=writer.view, event=writer.fired, **case.columns)
@@ -451,8 +395,7 @@ def held_drafts_survive(what):
 def event_cycles():
     """Imported, drafted behind, closed: device memory, and draftd's descriptors and mappings, stay as they were."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    daemon = Daemon(case.path)
-    with daemon as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         writer.target.copy_(writer.source)
         event = torch.cuda.Event(interprocess=True)
@@ -482,7 +425,7 @@ def event_cycles():
 def event_round_trips():
     """What an event saves: a short write on a stream, and the draft behind it, synchronized or by event."""
     case = Case(GOLDEN / "many_rows.safetensors")
-    with Daemon(case.path, "--engine-spin", "20ms", "--loop-spin", "20ms") as d, d:
+    with Daemon(case.path, "--engine-spin", "20ms", "--loop-spin", "20ms") as daemon, daemon.connect() as d:
         writer = Writer(d, case)
         took = {"synchronized": [], "by event": []}
         for _ in range(300):
@@ -505,7 +448,7 @@ def event_round_trips():
 
 def array_interface():
     """uint16 through __cuda_array_interface__ is the same memory as through DLPack."""
-    with Daemon(GOLDEN / "greedy_small.safetensors") as d, d:
+    with Daemon(GOLDEN / "greedy_small.safetensors") as daemon, daemon.connect() as d:
         view = open_device(d, 4096).tensor([4, 8], "uint16", strides=[16, 1])
         try:
             seen = torch.as_tensor(view, device="cuda")
@@ -521,7 +464,7 @@ def cupy_writes():
         import cupy
     except ImportError:
         raise Waived("CuPy isn't installed")
-    with Daemon(GOLDEN / "greedy_small.safetensors") as d, d:
+    with Daemon(GOLDEN / "greedy_small.safetensors") as daemon, daemon.connect() as d:
         view = open_device(d, 4096).tensor([4, 8], "uint16")
         cupy.from_dlpack(view)[:] = 0x3F80
         cupy.cuda.Device().synchronize()
@@ -529,7 +472,7 @@ def cupy_writes():
 
 
 def close_is_refused_while_tensors_exist(memory):
-    with Daemon(GOLDEN / "greedy_small.safetensors") as d, d:
+    with Daemon(GOLDEN / "greedy_small.safetensors") as daemon, daemon.connect() as d:
         region = open_device(d, 4096) if memory == "device" else d.region_open(4096)
         tensor = torch.from_dlpack(region.tensor([4, 8]))[1]
         for close in region.close, d.close:
@@ -545,7 +488,7 @@ def close_is_refused_while_tensors_exist(memory):
 
 def exceptions_come_through(memory):
     """A tensor that goes away while an exception is on its way does not swallow it."""
-    with Daemon(GOLDEN / "greedy_small.safetensors") as d, d:
+    with Daemon(GOLDEN / "greedy_small.safetensors") as daemon, daemon.connect() as d:
         region = open_device(d, 4096) if memory == "device" else d.region_open(4096)
         try:
             torch.from_dlpack(region.tensor([4])) + int("no number")
@@ -555,8 +498,8 @@ def exceptions_come_through(memory):
 
 
 def tensors_outlive_the_connection():
-    with Daemon(GOLDEN / "greedy_small.safetensors") as d:
-        with d:
+    with Daemon(GOLDEN / "greedy_small.safetensors") as daemon:
+        with daemon.connect() as d:
             tensor = torch.from_dlpack(open_device(d, 4096).tensor([2048]))
         tensor.fill_(1)
         same("values", tensor.float().sum().item(), 2048.0)
@@ -565,7 +508,7 @@ def tensors_outlive_the_connection():
 def cycles():
     """Regions opened, drafted from, closed: device memory, descriptors and mappings stay as they were."""
     case = Case(GOLDEN / "greedy_small.safetensors")
-    with Daemon(case.path) as d, d:
+    with Daemon(case.path) as daemon, daemon.connect() as d:
 
         def cycle():
             with open_device(d, 16 << 20) as region:
@@ -592,8 +535,7 @@ def cycles():
 
 
 def example():
-    daemon = Daemon(GOLDEN / "sampled.safetensors")
-    with daemon as d, d:
+    with Daemon(GOLDEN / "sampled.safetensors") as daemon, daemon.connect() as d:
         open_device(d, 4096).close()
         done = subprocess.run(
             [sys.executable, EXAMPLE, daemon.socket], env=os.environ | {"PYTHONPATH": str(PACKAGES)}, capture_output=True, text=True
@@ -623,7 +565,7 @@ def tests():
 
 
 def main():
-    passed, failed, waived = 0, 0, 0
+    need_gpus(1)
     for name, test in tests():
         try:
             if torch is None:
@@ -632,17 +574,14 @@ def main():
                 raise Waived("PyTorch finds no GPU")
             test()
         except Waived as reason:
-            waived += 1
-            print(f"waived: {name}: {reason}")
+            tally.waive(f"{name}: {reason}")
         except Exception as error:
-            failed += 1
-            print(f"FAILED: {name}: {type(error).__name__}: {error}")
+            tally.check(name, False, f"{type(error).__name__}: {error}")
         else:
-            passed += 1
-            print(f"passed: {name}")
-    print(f"{passed} passed, {failed} failed, {waived} waived")
-    return failed > 0
+            tally.check(name, True)
+            print(f"passed: {name}", flush=True)
+    tally.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

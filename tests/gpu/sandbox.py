@@ -1,34 +1,31 @@
 #!/usr/bin/env python3
 """draftd with the GPU inside what draftd.service allows it: system calls, no writable and executable memory, Unix sockets only, no
-capabilities, no new privileges, and no network where this process may take it away. Golden cases must come back right, device regions
-must be granted, a reload and a drain must succeed. Without systemd, so that it runs in a GPU machine's container.
+capabilities, no new privileges, and no network but a loopback device of its own where this process may take it away. Golden cases must
+come back right, device regions must be granted, a reload and a drain must succeed. Where there are two GPUs, the same with both, in the
+block form, and through NCCL with the drop-in that the README has for it. Without systemd, so that it runs in a GPU machine's container.
 
 Usage: sandbox.py [--backend NAME], from the unpacked archive or the sources (built); sandbox.py --list: the numbers of the system calls,
 which the archive has in a file "syscalls". Ends with "N passed, N failed, N waived"; exit code 1 if anything failed.
 """
 
 import ctypes
+import errno
+import fcntl
 import os
 import pathlib
 import platform
 import re
-import signal
+import socket
 import struct
 import subprocess
 import sys
-import tempfile
 
-HERE = pathlib.Path(__file__).resolve()
-if (HERE.parents[3] / "bin/draftd").exists():
-    TOP = HERE.parents[3]
-    PROGRAMS, PACKAGES, GOLDEN = TOP / "bin", TOP / "lib/python3/dist-packages", TOP / "share/draftd/golden"
-else:
-    TOP = HERE.parents[2]
-    PROGRAMS = pathlib.Path(os.environ.get("BUILD", TOP / "build"))
-    PACKAGES, GOLDEN = TOP / "client/python", TOP / "tests/golden"
-sys.path.insert(0, str(PACKAGES))
+from daemon import GOLDEN, HERE, PAIR, TOP, Daemon, gpus, has_nccl, need_gpus
+from tally import check, end, waive
 
 CASES = "greedy_small", "sampled_odd_vocab", "multiplier_soft_cap"
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
+NCCL_ENVIRONMENT = {"NCCL_SOCKET_IFNAME": "lo"}  # of the drop-in, which lets all these families through, too
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,8 +51,8 @@ def allowed_by_unit():
     return sorted(int(numbers[name]) for name in allowed if name in numbers)
 
 
-def filter_program(allowed):
-    """A seccomp filter: what is not allowed fails with EPERM, as the unit says."""
+def filter_program(allowed, families):
+    """A seccomp filter: what is not allowed fails with EPERM, as the unit says; sockets of other families with EAFNOSUPPORT."""
     LOAD, EQUAL, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
     ALLOW, EPERM, EAFNOSUPPORT = 0x7FFF0000, 0x50000 | 1, 0x50000 | 97
     program = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, 0xC000003E), (RETURN, 0, 0, EPERM), (LOAD, 0, 0, 0)]
@@ -65,7 +62,8 @@ def filter_program(allowed):
         body = [(LOAD, 0, 0, 16 + 8 * argument), *tests, (RETURN, 0, 0, refusal), (LOAD, 0, 0, 0)]
         program.extend([(EQUAL, 0, len(body), number), *body])
 
-    only_if(41, 0, [(EQUAL, 1, 0, 1)], EAFNOSUPPORT)  # socket: AF_UNIX
+    count = len(families)
+    only_if(41, 0, [(EQUAL, count - at, 0, FAMILIES[name]) for at, name in enumerate(families)], EAFNOSUPPORT)  # socket
     only_if(9, 2, [(AND, 0, 0, 6), (EQUAL, 0, 1, 6)], EPERM)  # mmap: not PROT_WRITE and PROT_EXEC
     for mprotect in 10, 329:
         only_if(mprotect, 2, [(ANY_BIT, 0, 1, 4)], EPERM)  # not PROT_EXEC
@@ -75,10 +73,12 @@ def filter_program(allowed):
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
-def enter(code, no_network):
+def enter(code, families, no_network):
     """In the child, before draftd."""
     if no_network:
         libc.unshare(0x40000000)
+        with socket.socket() as any_socket:  # SIOCSIFFLAGS: IFF_UP, as systemd does it
+            fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH22x", b"lo", 1))
     for capability in range(64):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
     if libc.prctl(38, 1, 0, 0, 0):  # PR_SET_NO_NEW_PRIVS
@@ -87,6 +87,9 @@ def enter(code, no_network):
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     if libc.prctl(22, 2, program, 0, 0):  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         raise OSError(ctypes.get_errno(), "seccomp")
+    for name, family in FAMILIES.items():
+        if (libc.socket(family, socket.SOCK_RAW, 0) < 0 and ctypes.get_errno() == errno.EAFNOSUPPORT) == (name in families):
+            raise OSError(ctypes.get_errno(), f"{name} is not let through as it should be")
 
 
 def may_take_network():
@@ -96,79 +99,59 @@ def may_take_network():
     return os.waitpid(pid, 0)[1] == 0
 
 
-passed = failed = 0
-
-
-def check(name, right, why=""):
-    global passed, failed
-    passed, failed = passed + bool(right), failed + (not right)
-    if not right:
-        print(f"FAILED: {name}\n{why}")
-
-
-def ctl(socket, *arguments):
-    return subprocess.run([PROGRAMS / "draftctl", "--socket", socket, *arguments], capture_output=True, text=True, timeout=120)
-
-
-def try_case(name, backend, code, no_network):
-    with tempfile.TemporaryDirectory(prefix="draftd-") as folder:
-        socket, case = f"{folder}/s", GOLDEN / f"{name}.safetensors"
-        daemon = subprocess.Popen(
-            [PROGRAMS / "draftd", "--backend", backend, "--model", case, "--socket", socket],
-            stderr=subprocess.PIPE, text=True, preexec_fn=lambda: enter(code, no_network),
-        )
-        log = []
-        for line in daemon.stderr:
-            log.append(line)
-            if "ready on" in line:
-                break
-        check(f"{name}: start", "ready on" in log[-1] if log else False, "".join(log))
-        if daemon.poll() is not None or not log or "ready on" not in log[-1]:
-            daemon.wait()
-            return
-        status = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
-        check(f"{name}: confined", all(re.search(rule, status, re.M) for rule in (r"^Seccomp:\t2", r"^NoNewPrivs:\t1", r"^CapEff:\t0+$")))
-        for base in "inline", "host":
-            done = ctl(socket, "replay", "--base", base, case)
-            check(f"{name}: replay --base {base}", done.returncode == 0, done.stdout + done.stderr)
-        if backend == "cuda":
-            try:
-                import draft
-
-                with draft.connect(socket) as connection:
-                    connection.region_open(1 << 20, memory="device").close()
-                check(f"{name}: a device region", True)
-            except Exception as error:
-                check(f"{name}: a device region", False, error)
-        for command in "reload", "drain":
-            done = ctl(socket, command)
-            check(f"{name}: {command}", done.returncode == 0, done.stderr)
-        if failed:
-            daemon.send_signal(signal.SIGTERM)
-        rest = daemon.stderr.read()
-        check(f"{name}: exit status", daemon.wait() == 0, rest)
+def try_case(label, case, backend, allowed, no_network, *options, families=("AF_UNIX",), environment=()):
+    case, code = GOLDEN / f"{case}.safetensors", filter_program(allowed, families)
+    daemon = Daemon(
+        case, *options, backend=backend, preexec_fn=lambda: enter(code, families, no_network), env=os.environ | dict(environment)
+    )
+    if not check(f"{label}: start", daemon.is_ready(), daemon.log()):
+        daemon.stop()
+        return
+    status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
+    right = all(re.search(rule, status, re.M) for rule in (r"^Seccomp:\t2", r"^NoNewPrivs:\t1", r"^CapEff:\t0+$"))
+    check(f"{label}: confined", right, status)
+    for base in "inline", "host":
+        done = daemon.ctl("replay", "--base", base, case)
+        check(f"{label}: replay --base {base}", done.returncode == 0, done.stdout + done.stderr)
+    if backend == "cuda":
+        try:
+            with daemon.connect() as connection:
+                connection.region_open(1 << 20, memory="device").close()
+            check(f"{label}: a device region", True)
+        except Exception as error:
+            check(f"{label}: a device region", False, error)
+    drained = False
+    for command in "reload", "drain":
+        done = daemon.ctl(command)
+        drained = check(f"{label}: {command}", done.returncode == 0, done.stderr)
+    code = daemon.wait() if drained else daemon.stop()
+    check(f"{label}: exit status", code == 0, f"{code}\n{daemon.log()}")
 
 
 def main():
     if sys.argv[1:] == ["--list"]:
         print(*allowed_by_unit())
-        return 0
+        return
     backend = sys.argv[2] if sys.argv[1:2] == ["--backend"] else "cuda"
     if platform.machine() != "x86_64":
-        print("waived: the filter is for x86_64\n0 passed, 0 failed, 1 waived")
-        return 0
-    if backend == "cuda" and not os.path.exists("/dev/nvidiactl"):
-        print("waived: this machine has no NVIDIA driver\n0 passed, 0 failed, 1 waived")
-        return 0
-    listed = HERE.with_name("syscalls")
-    code = filter_program(list(map(int, listed.read_text().split())) if listed.exists() else allowed_by_unit())
+        waive("the filter is for x86_64")
+        end()
+    if backend == "cuda":
+        need_gpus(1)
+    listed = HERE / "syscalls"
+    allowed = list(map(int, listed.read_text().split())) if listed.exists() else allowed_by_unit()
     no_network = may_take_network()
     if not no_network:
-        print("waived: this process may not take the network away")
+        waive("this process may not take the network away")
     for name in CASES:
-        try_case(name, backend, code, no_network)
-    print(f"{passed} passed, {failed} failed, {int(not no_network)} waived")
-    return int(failed > 0)
+        try_case(name, name, backend, allowed, no_network)
+    if backend == "cuda" and len(gpus()) > 1:
+        try_case("two GPUs", CASES[1], backend, allowed, no_network, *PAIR)
+        if has_nccl():
+            through = *PAIR, "--cuda-form", "step"
+            try_case("NCCL", CASES[1], backend, allowed, no_network, *through, families=FAMILIES, environment=NCCL_ENVIRONMENT)
+    end()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 then drafts, on the daemon's GPU and (where there is one) on another; without MPS, then under it. Microseconds, beside a draft whose
 base logits are there already.
 
-Usage: shared_gpu.py [vocab rank], from the unpacked archive (default 129280 256). MPS is started for the second half alone, by
+Usage: shared_gpu.py [vocab rank], from the unpacked archive or the sources (built; default 129280 256). MPS is started for the second half alone, by
 nvidia-cuda-mps-control in folders of its own, and stopped again; without that program the second half is left out.
 """
 
@@ -15,13 +15,13 @@ import sys
 import tempfile
 import time
 
-TOP = pathlib.Path(__file__).resolve().parents[3]
+from daemon import SHAPES, Daemon, make_model, need_gpus
+
 CALLS, WARMUP, STEPS = 1000, 100, 7
 
 
 def client(socket):
     """In a process of its own, started under MPS or not. Prints a line for each GPU."""
-    sys.path.insert(0, str(TOP / "lib/python3/dist-packages"))
     import draft
     import torch
 
@@ -50,31 +50,20 @@ def client(socket):
             del base, view
 
 
-def measure(folder, environment, label):
-    socket = folder / "socket"
-    command = [TOP / "bin/draftd", "-b", "cuda", "-m", folder / "model.safetensors", "-s", socket, "--engine-spin", "1ms", "--loop-spin", "1ms"]
-    daemon = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    try:
-        while subprocess.run([TOP / "bin/draftctl", "ping", "-s", socket], capture_output=True).returncode:
-            if daemon.poll() is not None:
-                sys.exit("the daemon did not start")
-            time.sleep(0.1)
+def measure(model, environment, label):
+    with Daemon(model, "--engine-spin", "1ms", "--loop-spin", "1ms", env=environment) as daemon:
         print(label, flush=True)
-        subprocess.run([sys.executable, __file__, "client", socket], env=environment, check=True)
-    finally:
-        daemon.terminate()
-        daemon.wait(30)
+        subprocess.run([sys.executable, __file__, "client", daemon.socket], env=environment, check=True)
 
 
 def main():
-    vocab, rank = sys.argv[1:3] if len(sys.argv) > 2 else ("129280", "256")
+    vocab, rank = sys.argv[1:3] if len(sys.argv) > 2 else SHAPES["dsv4"]
+    need_gpus(1)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        subprocess.run(
-            [TOP / "bin/draftctl", "model", "make", "--vocab", vocab, "--rank", rank, folder / "model.safetensors"], check=True
-        )
+        model = make_model(folder / "model.safetensors", vocab, rank)
         print(f"{STEPS} tokens a draft; microseconds                          p50      p99")
-        measure(folder, dict(os.environ), "without MPS")
+        measure(model, dict(os.environ), "without MPS")
         if not shutil.which("nvidia-cuda-mps-control"):
             print("there is no nvidia-cuda-mps-control here")
             return
@@ -82,7 +71,7 @@ def main():
         (folder / "mps").mkdir()
         subprocess.run(["nvidia-cuda-mps-control", "-d"], env=under, check=True)
         try:
-            measure(folder, under, "under MPS")
+            measure(model, under, "under MPS")
         finally:
             subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=under)
 

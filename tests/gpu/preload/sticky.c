@@ -1,6 +1,6 @@
-/* For LD_PRELOAD: makes a real sticky error in a draftd that drafts on a GPU, in its own context. A
- * thread waits at the descriptor that STICKY_FD names for 8 bytes, a number of nanoseconds, and
- * then launches a kernel that takes all of every multiprocessor for so long, so that what draftd
+/* For LD_PRELOAD: makes a real sticky error in a draftd that drafts on GPUs, in its own context of
+ * one of them. A thread waits at the descriptor that STICKY_FD names for a struct order, and then
+ * launches a kernel that takes all of every multiprocessor for so long, so that what draftd
  * launches meanwhile waits, and ends in a trap. It answers "launched\n" and then "ended: ERROR\n",
  * or "failed: CALL: ERROR\n". draftd may be gone before the second. */
 #include <cuda.h>
@@ -29,6 +29,12 @@ static const char code[] = ".version 7.8\n"
 			   "	trap;\n"
 			   "	ret;\n"
 			   "}\n";
+
+/* As sticky.py writes it. */
+struct order {
+	uint64_t hold_ns;
+	uint64_t gpu; /* by its number */
+};
 
 static int control = -1;
 
@@ -59,10 +65,10 @@ static int fine(CUresult result, const char *what, void *driver)
 			return;                                                                    \
 	} while (0)
 
-static void break_context(uint64_t hold_ns)
+static void break_context(struct order order)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-	void *parameters[] = {&hold_ns};
+	void *parameters[] = {&order.hold_ns};
 	int processors = 0, shared_bytes = 0;
 	__typeof__(cuStreamSynchronize) *synchronize;
 	CUfunction function;
@@ -75,7 +81,7 @@ static void break_context(uint64_t hold_ns)
 		dprintf(control, "failed: libcuda.so.1: %s\n", dlerror());
 		return;
 	}
-	CALL(cuDeviceGet, &device, 0);
+	CALL(cuDeviceGet, &device, (int)order.gpu);
 	CALL(cuDevicePrimaryCtxRetain, &context, device);
 	CALL(cuCtxSetCurrent, context);
 	CALL(cuModuleLoadData, &module, code);
@@ -96,11 +102,11 @@ static void break_context(uint64_t hold_ns)
 
 static void *wait_for_word(void *user)
 {
-	uint64_t hold_ns;
+	struct order order;
 
 	(void)user;
-	if (read(control, &hold_ns, sizeof(hold_ns)) == (ssize_t)sizeof(hold_ns))
-		break_context(hold_ns);
+	if (read(control, &order, sizeof(order)) == (ssize_t)sizeof(order))
+		break_context(order);
 	return NULL;
 }
 
