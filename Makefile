@@ -286,6 +286,8 @@ check-gpu: $(GPU_TESTS) $(STICKY) all ## the CUDA backend on this machine's GPU:
 	@$(GPU_PYTHON) tests/gpu/sticky.py
 	@n=$$(nvidia-smi -L | wc -l); [ $$n -lt 2 ] || $(GPU_TESTS) devices=0,1 golden tests/golden large odd group
 	@$(GPU_PYTHON) tests/gpu/several.py
+	@$(GPU_PYTHON) tests/gpu/other_gpu.py
+	@$(GPU_PYTHON) tests/gpu/restarts.py
 bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against the limit and the peers
 	@$(GPU_PYTHON) tests/gpu/bench_gpu.py $(GPU_TESTS)
 

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Rows a second of many clients of one row, beside what the same daemon's launches reach when each is full and the next follows at once:
+64 clients where a launch has 32 rows, 128 where it has 64, in eight processes, daemon and clients spinning, base logits in device
+memory, no draft logits, 7 steps. At least 90 % are wanted.
+
+For each shape (V, R) and number of rows it prints what clients got (rows/s); of the daemon's own figures over the same seconds: rows a
+launch, as a share of --max-rows (full), the share of the time in which a launch ran (busy), what one took (launch us), and the loop
+thread's processor time, its own and the kernel's, for a request (loop us); then what launches of whole requests of --max-rows rows took
+in the same daemon, by its clock (full us), how many rows a second they make, and the clients' share of these.
+
+Usage: clients_rate.py [--seconds S] [--temperature T] [--perf FOLDER] [SHAPE...], from the unpacked archive or the sources (built); a SHAPE
+is muse, qwen3 or dsv4 (all). Takes 16 processors. With --perf, and where perf is, FOLDER gets a profile of the loop's thread for each
+line. Ends with "N passed, N failed, N waived"; exit code 1 if anything failed.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+from daemon import SHAPES, Daemon, make_model, need_gpus, report_of
+from tally import check, end, waive
+
+PROCESSES, STEPS = 8, 7
+LOADS = (32, 64), (64, 128)  # --max-rows, requests in flight
+WARMUP_S, WANTED = 0.5, 0.9
+COLUMNS = "shape", "max_rows", "clients", "rows/s", "full %", "busy %", "launch us", "loop us", "of it sys", "full us", "full rows/s", "share %"
+
+
+def bench(daemon, o, rows, clients, seconds):
+    """Processes' words, all but what differs."""
+    return daemon.start_bench(
+        "--base", "device", "--spin", 200, "--rows", rows, "--steps", STEPS, "--temperature", o.temperature, "-c", clients, "-n", clients,
+        "--warmup", WARMUP_S, "--duration", seconds,
+    )  # fmt: skip
+
+
+class Sample:
+    """What the daemon has counted so far."""
+
+    def __init__(self, connection, pid):
+        lines = (line.rsplit(" ", 1) for line in connection.metrics().splitlines() if not line.startswith("#"))
+        values = {name.removeprefix("draftd_"): float(value) for name, value in lines}
+        self.at = time.monotonic()
+        self.rows, self.launched = values["rows_total"], values["launched_rows_total"]
+        self.busy = values["device_busy_seconds_total"]
+        self.launches = values['replica_launches_total{replica="0"}']
+        self.requests = values["drafts_total"]
+        words = pathlib.Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+        self.user, self.system = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[11:13])
+
+
+def profile(o, name, pid, seconds):
+    """Of the loop's thread, which is the first one."""
+    if not o.perf:
+        return contextlib.nullcontext()
+    data = o.perf / f"{name}.data"
+    return subprocess.Popen(["perf", "record", "-q", "-g", "-F", "4999", "-t", str(pid), "-o", data, "--", "sleep", str(seconds)])
+
+
+def report_profile(o, name):
+    text = subprocess.run(
+        ["perf", "report", "--stdio", "--no-children", "-g", "none", "--sort", "dso,sym", "-i", o.perf / f"{name}.data"],
+        capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    (o.perf / f"{name}.txt").write_text(text)
+    for line in [line for line in text.splitlines() if line and not line.startswith("#")][:15]:
+        print(f"    {line.strip()}")
+
+
+def measure(o, model, shape, max_rows, clients):
+    name = f"{shape}-{max_rows}"
+    with Daemon(model, "--max-rows", max_rows, "--engine-spin", "20ms", "--loop-spin", "20ms") as daemon, daemon.connect() as connection:
+        pid = daemon.process.pid
+        benches = [bench(daemon, o, 1, clients // PROCESSES, o.seconds) for _ in range(PROCESSES)]
+        time.sleep(2 * WARMUP_S)  # they have all begun
+        before = Sample(connection, pid)
+        with profile(o, name, pid, 0.6 * o.seconds):
+            time.sleep(max(0.1, o.seconds - 2 * WARMUP_S))
+        after = Sample(connection, pid)
+        seen = sum(report_of(process)["per_second"]["rows"] for process in benches)
+        full = report_of(bench(daemon, o, max_rows, 2, 1))["latency_us"]["device"]["p50"]
+    seconds, launches = after.at - before.at, max(1, after.launches - before.launches)
+    requests = max(1, after.requests - before.requests)
+    rows = (after.rows - before.rows) / seconds
+    best = max_rows / full * 1e6
+    user, system = ((b - a) / requests * 1e6 for a, b in ((before.user, after.user), (before.system, after.system)))
+    row = (
+        shape, max_rows, clients, f"{rows:.0f}", f"{100 * (after.launched - before.launched) / launches / max_rows:.1f}",
+        f"{100 * (after.busy - before.busy) / seconds:.1f}", f"{(after.busy - before.busy) / launches * 1e6:.1f}", f"{user + system:.2f}",
+        f"{system:.2f}", f"{full:.1f}", f"{best:.0f}", f"{100 * rows / best:.1f}",
+    )  # fmt: skip
+    print("".join(f"{value:>12}" for value in row), flush=True)
+    if o.perf:
+        report_profile(o, name)
+    check(f"{name}: at least {WANTED:.0%} of full launches", rows >= WANTED * best, f"{rows:.0f} rows a second of {best:.0f}")
+    check(f"{name}: the clients' count is the daemon's", abs(seen / rows - 1) < 0.1, f"{seen:.0f} rows a second beside {rows:.0f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", default=list(SHAPES))
+    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--temperature", type=float, default=1)
+    parser.add_argument("--perf", type=pathlib.Path)
+    o = parser.parse_args()
+    if not set(o.shapes) <= set(SHAPES):
+        parser.error(f"a SHAPE is one of {', '.join(SHAPES)}")
+    need_gpus(1)
+    if o.perf and not shutil.which("perf"):
+        waive("perf is not here")
+        o.perf = None
+    elif o.perf:
+        o.perf.mkdir(parents=True, exist_ok=True)
+    print(f"{len(os.sched_getaffinity(0))} processors, temperature {o.temperature:g}")
+    print("".join(f"{column:>12}" for column in COLUMNS))
+    for shape in o.shapes:
+        with tempfile.TemporaryDirectory(prefix="draftd-", dir="/tmp") as folder:
+            model = make_model(pathlib.Path(folder) / "model.safetensors", *SHAPES[shape])
+            for max_rows, clients in LOADS:
+                measure(o, model, shape, max_rows, clients)
+    end()
+
+
+if __name__ == "__main__":
+    main()
