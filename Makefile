@@ -270,20 +270,21 @@ $(GPU_TESTS): $(GPU_TEST_OBJ) $(CUDA_OBJ) $(LIBKERNELS) $(LIBCLIENT) $(LIBPROTO)
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(KERNELS_LIBS) $(CLIENT_LIBS) $(PROTO_LIBS) $(CUDA_LIBS)
 
-# Makes the GPU fail under a draftd that loads it.
-STICKY := $(BUILD)/tests/sticky.so
-$(STICKY): tests/gpu/preload/sticky.c
+# What is loaded into a draftd with GPUs: one lets a GPU fail, one a call of its driver.
+GPU_PRELOAD := $(patsubst tests/gpu/preload/%.c,$(BUILD)/tests/%.so,$(wildcard tests/gpu/preload/*.c))
+$(GPU_PRELOAD): $(BUILD)/tests/%.so: tests/gpu/preload/%.c
 	@mkdir -p $(@D)
 	$(call quiet,CC)$(CC) -std=gnu11 -O2 $(WARN) -D_GNU_SOURCE -isystem $(CUDA_HOME)/include -fvisibility=hidden -fPIC -shared -o $@ $<
 
 .PHONY: check-gpu bench-gpu
-check-gpu: $(GPU_TESTS) $(STICKY) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox, a lost GPU
+check-gpu: $(GPU_TESTS) $(GPU_PRELOAD) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox, a lost GPU
 	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD) \
 		devices=0,0 golden tests/golden devices=0,0,0,0 golden tests/golden devices=0,0,0,0,0,0,0,0 golden tests/golden
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py
 	@$(GPU_PYTHON) tests/gpu/sandbox.py
 	@$(GPU_PYTHON) tests/gpu/sticky.py
+	@$(GPU_PYTHON) tests/gpu/driver_faults.py
 	@n=$$(nvidia-smi -L | wc -l); [ $$n -lt 2 ] || $(GPU_TESTS) devices=0,1 golden tests/golden large odd group
 	@$(GPU_PYTHON) tests/gpu/several.py
 	@$(GPU_PYTHON) tests/gpu/other_gpu.py
@@ -418,7 +419,7 @@ dist: ## the sources of the last commit: build/draftd-VERSION.tar.gz
 	@echo build/$(NAME).tar.gz
 tarball: ## programs with their libraries, to unpack anywhere: build/draftd-VERSION-linux-ARCH.tar.gz
 	+@$(MAKE) --no-print-directory BUILD=build/relocatable RELOCATABLE=1 all build/relocatable/bench/wire_echo \
-		build/relocatable/tests/draft_echo $(if $(CUDA_SRC),build/relocatable/tests/gpu build/relocatable/tests/sticky.so)
+		build/relocatable/tests/draft_echo $(if $(CUDA_SRC),build/relocatable/tests/gpu $(GPU_PRELOAD:$(BUILD)/%=build/relocatable/%))
 	@packaging/tarball.sh build/relocatable build/$(NAME)-linux-$$(uname -m) $(DOCS)
 deb: deps ## Debian packages, looked over with lintian: build/deb/*.deb
 	@packaging/deps.sh deb

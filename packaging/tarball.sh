@@ -23,7 +23,7 @@ programs=(bin/draftd bin/draftctl bin/draftd-wire-bench bin/draftd-echo lib/libd
 if [ -e "$build/tests/gpu" ]; then # built with CUDA: what a GPU machine needs to try it
 	install -m 755 "$build/tests/gpu" "$folder/bin/draftd-gpu-tests"
 	mkdir "$folder/share/draftd/gpu"
-	cp tests/gpu/*.{py,sh} "$build/tests/sticky.so" "$folder/share/draftd/gpu/"
+	cp tests/gpu/*.{py,sh} "$build"/tests/{sticky,driver_fault}.so "$folder/share/draftd/gpu/"
 	tests/gpu/sandbox.py --list >"$folder/share/draftd/gpu/syscalls"
 	programs+=(bin/draftd-gpu-tests)
 fi

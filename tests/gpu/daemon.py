@@ -92,9 +92,9 @@ class Daemon:
     def log(self):
         return "".join(self.lines)
 
-    def is_ready(self):
+    def is_ready(self, seconds=START_S):
         """Waits until it serves; False if it ended instead, or took too long."""
-        return self._said.wait(START_S) and self.process.poll() is None
+        return self._said.wait(seconds) and self.process.poll() is None
 
     def wait(self, seconds=STOP_S):
         """Its exit code when it has gone by itself; None if it had to be killed. Then log() and gone_at are whole."""
