@@ -538,7 +538,7 @@ def example():
     with Daemon(GOLDEN / "sampled.safetensors") as daemon, daemon.connect() as d:
         open_device(d, 4096).close()
         done = subprocess.run(
-            [sys.executable, EXAMPLE, daemon.socket], env=os.environ | {"PYTHONPATH": str(PACKAGES)}, capture_output=True, text=True
+            [sys.executable, EXAMPLES / "draft_torch.py", daemon.socket], env=os.environ | {"PYTHONPATH": str(PACKAGES)}, capture_output=True, text=True
         )
         assert done.returncode == 0 and "base logits on cuda" in done.stdout, done.stdout + done.stderr
 
