@@ -25,6 +25,9 @@ template <int N> struct consumer {
 	// Where the ring's next stage of this group is: `place` counts stages over all steps.
 	int place = 0, stage = 0;
 	uint32_t parity = 0;
+	// This group's tile, where its logits lie, and the tile whose base logits are fetched next.
+	cursor at = {}, ahead = {};
+	int slot = 0;
 
 	DEVICE consumer(const draft_head &h, const block_plan &p, const tile_schedule &s,
 		const block_layout<N> &l, const block_batch<N> &b)
@@ -41,18 +44,18 @@ template <int N> struct consumer {
 	{
 	}
 
-	DEVICE void settle(cursor &at) const
+	DEVICE void settle(cursor &c) const
 	{
-		while (at.item >= schedule.items && at.step < batch.end) {
-			at.item -= schedule.items;
-			at.step++;
+		while (c.item >= schedule.items && c.step < batch.end) {
+			c.item -= schedule.items;
+			c.step++;
 		}
 	}
 
-	DEVICE void advance(cursor &at) const
+	DEVICE void advance(cursor &c) const
 	{
-		at.item += shape::warpgroups;
-		settle(at);
+		c.item += shape::warpgroups;
+		settle(c);
 	}
 
 	DEVICE void pass_turn() const
@@ -74,7 +77,8 @@ template <int N> struct consumer {
 
 	DEVICE void multiply_part(uint32_t tile, int part, float (&sum)[N / 8][4]) const
 	{
-		const uint32_t a = matrix_descriptor(tile);
+		// Made uniform once: else every product would wait for its own address to be.
+		const uint32_t a = matrix_descriptor(uniform(tile));
 		const uint32_t b = matrix_descriptor(
 			shared_address(shared.embeddings) + part * shape::stage_chunks * N * 128);
 		matrix_fence();
@@ -92,7 +96,7 @@ template <int N> struct consumer {
 	// The tile's products with all rows. Waiting for a stage by parity is only right when no
 	// group is two laps behind, so a group looks at the ring only when the one before it has
 	// its stages.
-	DEVICE void multiply(cursor at, float (&sum)[N / 8][4])
+	DEVICE void multiply(float (&sum)[N / 8][4])
 	{
 		if (taken || group)
 			barrier_wait(shared_address(&state.turn[group]),
@@ -132,22 +136,26 @@ template <int N> struct consumer {
 
 	// Thread (g, t) of a warp, g = lane / 4, t = lane % 4, holds of each eight rows: rows 2t
 	// and 2t + 1 of ids g and g + 8 of the warp's 16. `logits[r][z]` packs the two rows of id g
-	// + 8z. The base logits in the tile become draft logits.
-	DEVICE void finish_logits(
-		const float (&sum)[N / 8][4], int slot, uint32_t (&logits)[N / 8][2]) const
+	// + 8z.
+	DEVICE void load_logits(uint32_t (&logits)[N / 8][2]) const
 	{
 		const uint32_t tile = mover.base_address + slot * shape::base_bytes;
-		uint32_t base[N / 8][2];
 #pragma unroll
-		for (int r = 0; r < N / 8; r++) // all under way before the first is needed
-			load_transposed(matrix_address(tile, r), base[r][0], base[r][1]);
+		for (int r = 0; r < N / 8; r++)
+			load_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
+	}
+
+	// Base logits, here and in the tile, become draft logits.
+	DEVICE void finish_logits(const float (&sum)[N / 8][4], uint32_t (&logits)[N / 8][2]) const
+	{
+		const uint32_t tile = mover.base_address + slot * shape::base_bytes;
 #pragma unroll
 		for (int r = 0; r < N / 8; r++) {
 #pragma unroll
 			for (int z = 0; z < 2; z++) {
 				const __nv_bfloat162 bias =
 					__floats2bfloat162_rn(sum[r][2 * z], sum[r][2 * z + 1]);
-				logits[r][z] = add_bf16x2(base[r][z], *(const uint32_t *)&bias);
+				logits[r][z] = add_bf16x2(logits[r][z], *(const uint32_t *)&bias);
 			}
 			store_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
 		}
@@ -156,9 +164,7 @@ template <int N> struct consumer {
 			return;
 		mover.scale(slot);
 		__syncwarp();
-#pragma unroll
-		for (int r = 0; r < N / 8; r++)
-			load_transposed(matrix_address(tile, r), logits[r][0], logits[r][1]);
+		load_logits(logits);
 	}
 
 	DEVICE static float logit_of(const uint32_t (&logits)[2], int z, int y)
@@ -272,9 +278,9 @@ template <int N> struct consumer {
 		state.queue.push(id, bits, row);
 	}
 
-	DEVICE void search(
-		cursor at, const char *tile, const uint32_t (&logits)[N / 8][2], bool first) const
+	DEVICE void search(const uint32_t (&logits)[N / 8][2], bool first) const
 	{
+		const char *const tile = mover.base_bytes + slot * shape::base_bytes;
 		const int g = lane >> 2, t = lane & 3;
 		const uint32_t left = head.vocab - schedule.tile(at.step, at.item) * TILE_IDS;
 		const uint32_t in_tile = warp * 16 + g;
@@ -417,38 +423,40 @@ template <int N> struct consumer {
 			embeddings_ready();
 	}
 
+	// Asks for the base logits of a tile to come, into slot `to`.
+	DEVICE void fetch_ahead(int to)
+	{
+		mover.fetch(ahead, to);
+		advance(ahead);
+	}
+
 	DEVICE void run()
 	{
-		cursor ahead = {batch.begin, group};
+		ahead = {batch.begin, group};
 		settle(ahead);
-		cursor at = ahead;
-		int ahead_slot = 0, slot = 0;
-		for (int i = 0; i < shape::base_depth - 1; i++) {
-			mover.fetch(ahead, ahead_slot++);
-			advance(ahead);
-		}
+		at = ahead;
+		for (int i = 0; i < shape::base_depth - 1; i++)
+			fetch_ahead(i);
 		for (int step = batch.begin; step < batch.end; step++) {
 			bool first = true;
 			named_barrier_arrive(BARRIER_STEP_BEGINS, shape::with_evaluators);
 			while (at.step == step) {
-				mover.fetch(ahead, ahead_slot);
-				advance(ahead);
-				if (++ahead_slot == shape::base_depth)
-					ahead_slot = 0;
-
-				float sum[N / 8][4];
-				multiply(at, sum);
+				// Before the products whatever does not need them: the tile may not
+				// have come yet.
+				fetch_ahead(slot ? slot - 1 : shape::base_depth - 1);
 				copy_wait<shape::base_depth - 1>();
 				__syncwarp();
-				const char *tile = mover.base_bytes + slot * shape::base_bytes;
 				uint32_t logits[N / 8][2];
-				finish_logits(sum, slot, logits);
+				load_logits(logits);
+				float sum[N / 8][4];
+				multiply(sum);
+				finish_logits(sum, logits);
 				mover.store(at, slot);
-				search(at, tile, logits, first);
+				search(logits, first);
 				first = false;
+				advance(at);
 				if (++slot == shape::base_depth)
 					slot = 0;
-				advance(at);
 			}
 			__syncwarp();
 			if (lane == 0) {

@@ -2,8 +2,8 @@
 //
 // A tile is 64 vocabulary ids. Multiprocessor c of G has tiles c, c + G, c + 2G, … . The last
 // `resident` of them stay in its shared memory for the whole block of steps; the others stream
-// through the ring once a step, forwards in even steps and backwards in odd ones, so that the end
-// of one step is still in L2 at the start of the next. Of the streamed ones, `pinned`, spread
+// through the ring once a step, forwards and backwards in turn, so that the end of one step, or of
+// the block before, is still in L2 at the start of the next. Of the streamed ones, `pinned`, spread
 // evenly, are asked to stay in L2 (evict_last) while all else passes through it (evict_first):
 // which is what lets a table larger than L2 be read from it in part. They are released at the end.
 #pragma once
@@ -18,9 +18,12 @@ struct tile_schedule {
 	int items; // tiles of this multiprocessor
 	int resident, streamed, pinned;
 	int resident_at; // place of the first resident tile in a step: behind what the ring holds
+	int before;      // steps of the blocks before: an odd number of them ended at the far end
 
-	DEVICE void init(uint32_t vocab, const block_plan &plan, int stages_a_tile)
+	DEVICE void init(
+		uint32_t vocab, const block_plan &plan, int stages_a_tile, int steps_before)
 	{
+		before = steps_before;
 		const int tiles = (int)((vocab + TILE_IDS - 1) / TILE_IDS);
 		grid = gridDim.x;
 		cta = blockIdx.x;
@@ -46,7 +49,7 @@ struct tile_schedule {
 	DEVICE int stream_index(int step, int item) const
 	{
 		const int place = stream_place(item);
-		return step & 1 ? streamed - 1 - place : place;
+		return (before + step) & 1 ? streamed - 1 - place : place;
 	}
 
 	DEVICE bool is_pinned(int index) const

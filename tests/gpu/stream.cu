@@ -6,7 +6,7 @@
 // One thread asks for everything; a stage is asked for again as soon as it is there. Tiles that
 // would stay in shared memory are only loaded in the first step.
 __global__ void __launch_bounds__(STREAM_THREADS) stream(const __grid_constant__ CUtensorMap w2,
-	uint32_t vocab, uint32_t rank, block_plan plan, int steps)
+	uint32_t vocab, uint32_t rank, block_plan plan, int steps, int before)
 {
 	extern __shared__ __align__(1024) unsigned char ring[];
 	__shared__ uint64_t full[BLOCK_STAGES_MAX];
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(STREAM_THREADS) stream(const __grid_constant__
 	tile_schedule schedule;
 	int stage = 0, lap = 0;
 
-	schedule.init(vocab, plan, parts);
+	schedule.init(vocab, plan, parts, before);
 	for (int i = 0; i < plan.stages; i++)
 		barrier_init(shared_address(&full[i]), 1);
 	barrier_init_fence();
