@@ -16,20 +16,35 @@
 #define GRAPH_BYTES_MAX (1ull << 30)
 #define NAP_NS          20000 /* between looks of a wait that sleeps */
 
+_Static_assert(MARKOV_DEVICES_MAX <= 64, "a bit a shard");
 _Static_assert(DRAFT_STEPS_MAX == CUDA_STEPS_MAX, "the kernels' limit is the seam's");
 
-/* Until a shard's event is there, or it is too late. */
-static int await_event(struct cuda_head *head, const struct cuda_shard *shard, uint64_t until,
-	struct error_text *error)
+/* Looks at all shards in turn, since one that fails may keep the others waiting. */
+int cuda_head_await(struct cuda_head *head, struct error_text *error)
 {
+	const uint64_t until = clock_us() + head->options.wait_bound_us;
+	const uint64_t all = ~0ull >> (64 - head->shard_count);
+	uint64_t over = 0;
 	for (;;) {
-		const cudaError_t state = cudaEventQuery(shard->done);
-		if (state != cudaErrorNotReady)
-			return cuda_result(state, "the launch", error);
+		const struct cuda_shard *late = NULL;
+		for (uint32_t i = 0; i < head->shard_count; i++) {
+			const struct cuda_shard *shard = &head->shards[i];
+			if (over >> i & 1)
+				continue;
+			const cudaError_t state = cudaEventQuery(shard->done);
+			if (state == cudaErrorNotReady)
+				late = shard;
+			else if (state != cudaSuccess)
+				return cuda_result(state, "the launch", error);
+			else
+				over |= 1ull << i;
+		}
+		if (over == all)
+			return 0;
 		if (clock_us() > until)
 			return error_text_set(error, EIO,
 				"a launch on %s did not end within %llu us",
-				shard->device.facts.uuid,
+				late->device.facts.uuid,
 				(unsigned long long)head->options.wait_bound_us);
 		if (head->collective) {
 			const int r = collective_check(head->collective, error);
@@ -39,15 +54,6 @@ static int await_event(struct cuda_head *head, const struct cuda_shard *shard, u
 		if (head->options.sleep)
 			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
-}
-
-int cuda_head_await(struct cuda_head *head, struct error_text *error)
-{
-	const uint64_t until = clock_us() + head->options.wait_bound_us;
-	int r = 0;
-	for (uint32_t i = 0; !r && i < head->shard_count; i++)
-		r = await_event(head, &head->shards[i], until, error);
-	return r;
 }
 
 void cuda_options_init(struct cuda_options *options)
