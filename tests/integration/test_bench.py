@@ -80,6 +80,21 @@ def test_rate_beyond_reach(daemon):
     assert "planned" in text and "late" in text and "unsent" in text
 
 
+def test_no_more_in_flight_than_draftd_takes(start):
+    """A number that nobody gave is one that works, and is told; one that was given is refused where it is too great."""
+    daemon = start("--max-inflight", "3")
+    for options, used in {
+        ("--rate", 2000): 3, ("--rate", 2000, "-c", 2): 6, (): 3, ("-c", 2): 6, ("-c", 4): 8, ("-c", 9): 9,
+    }.items():
+        told = bench(daemon, "--requests", 50, *options)
+        assert told["load"]["concurrency"] == used and told["totals"]["requests"] == 50
+    assert bench(daemon, "--ramp", 1e6, "--duration", 0.05, "--rate", 1e6)["load"]["concurrency"] == 3
+    text = good(draftctl("bench", "--requests", "5", "--rate", "2000", socket=daemon.socket))
+    assert "at most 3 in flight (all that draftd takes) over 1 connection," in text
+    assert "8 in flight over 4 connections," in good(draftctl("bench", "--requests", "9", "-c", "4", socket=daemon.socket))
+    bad(draftctl("bench", "--requests", "5", "-n", "4", socket=daemon.socket), 1, "4 requests in flight", "takes 3", "--concurrency")
+
+
 def test_phases_add_up(daemon):
     told = bench(daemon, "--rate", 1000, "--requests", 300)["latency_us"]
     # draftd's times are whole microseconds
