@@ -119,4 +119,11 @@ bool load_is_open(const struct load_options *options);
 /* How many error replies and failures of connections there were that nobody asked for. */
 uint64_t load_error_count(const struct load_result *result);
 
+/* How many requests an open load planned. */
+uint64_t load_planned_count(const struct load_result *result);
+
+/* Whether all but a hundredth of what an open load planned was sent. (A few of the last are unsent
+ * where the end of the time met all lanes in use.) */
+bool load_kept_its_plan(const struct load_result *result);
+
 #endif

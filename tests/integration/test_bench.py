@@ -23,7 +23,11 @@ STALL_S = 0.2
 def bench(daemon, *options, code=0):
     done = draftctl("bench", "--warmup", "0", "--json", "-", *map(str, options), socket=daemon.socket)
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    report = json.loads(done.stdout)
+    totals = report["totals"]
+    planned = totals["requests"] + totals["unsent"] + sum(report["errors"].values())
+    assert code != 0 or ("were not sent" in done.stderr) == (totals["unsent"] > 0.01 * planned)
+    return report
 
 
 def bench_stalled(daemon, *options):
@@ -64,7 +68,7 @@ def test_a_stall_is_seen(daemon):
 def test_rate(daemon, arrival):
     told = bench(daemon, "--rate", 400, "--arrival", arrival, "--requests", 400, "-c", 3, "-t", 2)
     assert told["load"]["arrival"] == arrival and told["load"]["rate"] == 400
-    assert told["totals"]["requests"] == 400 and told["totals"]["unsent"] == 0
+    assert told["totals"]["requests"] == 400 and told["totals"]["unsent"] == 0  # and nothing is said on stderr, see bench()
     # 400 Poisson arrivals take 1 s, give or take 5 % (a standard deviation)
     assert told["per_second"]["requests"] == pytest.approx(400, rel=0.3 if arrival == "poisson" else 0.05)
 
@@ -76,8 +80,12 @@ def test_rate_beyond_reach(daemon):
     assert totals["requests"] + totals["unsent"] == 300000
     assert totals["unsent"] > 0 and totals["late"] > 0
     assert told["per_second"]["requests"] < 1000000
-    text = good(draftctl("bench", "--rate", "1000000", "-d", "0.2", "-n", "2", "--warmup", "0", socket=daemon.socket))
-    assert "planned" in text and "late" in text and "unsent" in text
+    done = draftctl("bench", "--rate", "1000000", "-d", "0.2", "-n", "2", "--warmup", "0", socket=daemon.socket)
+    assert done.returncode == 0 and "planned" in done.stdout and "late" in done.stdout
+    unsent = re.search(r"unsent +([0-9,]+) ", done.stdout)[1]
+    (warning,) = done.stderr.splitlines()
+    assert f"{unsent} of 200,000 planned requests were not sent" in warning and "at most 2 in flight" in warning
+    assert "--concurrency" in warning and "--threads" in warning
 
 
 def test_no_more_in_flight_than_draftd_takes(start):
