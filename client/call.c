@@ -213,12 +213,13 @@ static void describe_error(const struct message_error *error, char *text, size_t
 	char message[MESSAGE_FAULT_BYTES];
 	char name[32];
 
+	if (error_lookup(error->code)) {
+		wire_text_copy(error->text, text, text_bytes);
+		return;
+	}
 	wire_text_copy(error->text, message, sizeof(message));
 	wire_text_copy(error->name, name, sizeof(name));
-	if (error_lookup(error->code))
-		snprintf(text, text_bytes, "%s", message);
-	else
-		snprintf(text, text_bytes, "error %d (%s): %s", error->code, name, message);
+	snprintf(text, text_bytes, "error %d (%s): %s", error->code, name, message);
 }
 
 /* Of every request, nearly always "": so without snprintf(). */

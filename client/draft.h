@@ -344,8 +344,9 @@ int draft_stats(struct draft *draft, char **ret_json);
 int draft_metrics(struct draft *draft, char **ret_text);
 
 /* For root and draftd's own user, else -DRAFT_E_PERMISSION_DENIED. Drain returns when draftd has
- * begun to. Reload returns when the new model serves, or fails and the old one serves on; loading
- * takes longer than 10 s for a large model, so connect with a timeout to match. */
+ * begun to. Reload returns when the new model serves, or fails with the reason and the old one
+ * serves on; loading takes longer than 10 s for a large model, so connect with a timeout to match.
+ */
 int draft_drain(struct draft *draft);
 int draft_reload(struct draft *draft);
 

@@ -131,7 +131,11 @@ static int open_checkpoint(
 		.soft_cap = config->soft_cap,
 	};
 
-	return checkpoint_open(config->model_path, &options, ret, error);
+	int r = checkpoint_open(config->model_path, &options, ret, error);
+
+	if (r < 0)
+		config_name_line(config, "model", error);
+	return r;
 }
 
 int model_check(const struct config *config, struct error_text *error)

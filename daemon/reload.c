@@ -1,7 +1,7 @@
 /* Serving another model without a restart: the configuration is read again, a worker loads and
  * tests the model beside the old one, for every replica, the engine swaps between launches.
- * Whatever fails before the swap changes nothing: the old model serves on, the log says why, and
- * the client that asked gets an error. Settings that clients rely on since hello, and the socket,
+ * Whatever fails before the swap changes nothing: the old model serves on, and the log and the
+ * client that asked are told why. Settings that clients rely on since hello, and the socket,
  * stay. */
 #include "connection.h"
 #include "log.h"
@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,13 +52,62 @@ static void next(struct server *server)
 		server_reload(server, NULL);
 }
 
-/* The client is told that, the operator why: the sentence may name a path. */
-static void refuse(struct server *server, struct request *request, const char *why)
+/* Takes a folder, its last slash included, out of the text where a word begins with it. */
+static void take_out(char *text, const char *folder, size_t bytes)
 {
+	char *at = text;
+
+	while (bytes > 0 && (at = memmem(at, strlen(at), folder, bytes))) {
+		if (at == text || at[-1] == ' ')
+			memmove(at, at + bytes, strlen(at + bytes) + 1);
+		else
+			at++;
+	}
+}
+
+/* No message to a client has a path: files are told by their names alone, and a sentence that has
+ * another path after that only by the log. */
+static void say_without_paths(
+	const char *model_path, const char *config_path, const char *why, struct error_text *told)
+{
+	const struct {
+		const char *path;
+		size_t shown_bytes; /* in sentences, which cut a longer one short */
+	} paths[] = {{model_path, 200}, {config_path, 120}};
+	bool shown = true;
+
+	error_text_set(told, EINVAL, "%s", why);
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		const char *const path = paths[i].path;
+		char folder[PATH_MAX + 1];
+		const char *slash;
+
+		if (!path)
+			continue;
+		shown &= strlen(path) <= paths[i].shown_bytes;
+		/* the files of a folder, then those beside a file */
+		snprintf(folder, sizeof(folder), "%s/", path);
+		take_out(told->text, folder, strlen(folder));
+		slash = strrchr(path, '/');
+		if (slash)
+			take_out(told->text, path, (size_t)(slash + 1 - path));
+	}
+	if (!shown || strchr(told->text, '/'))
+		error_text_set(told, EINVAL, "the daemon's log has the reason");
+}
+
+/* `model_path` is that of the new configuration; NULL: it was not read. */
+static void refuse(
+	struct server *server, struct request *request, const char *model_path, const char *why)
+{
+	struct error_text told, text;
+
 	server->stats.reloads_failed++;
 	log_error("reload refused, the old model serves on: %s", why);
-	answer(server, request, ERROR_INTERNAL,
-		"the reload was refused; the daemon's log has the reason");
+	say_without_paths(model_path, server->config.config_path, why, &told);
+	error_text_set(&text, EINVAL, "the reload was refused, the old model serves on: %.400s",
+		told.text);
+	answer(server, request, ERROR_INTERNAL, text.text);
 	server_tell_ready(server, "; the last reload was refused");
 }
 
@@ -65,45 +115,56 @@ static int check_changes(
 	const struct config *old, const struct config *new, struct error_text *error)
 {
 	const struct {
-		const char *name;
+		const char *option, *key;
 		uint64_t old, new;
 	} fixed[] = {
-		{"engine_spin", old->engine_spin_us, new->engine_spin_us},
-		{"max_rows", old->max_rows, new->max_rows},
-		{"max_steps", old->max_steps, new->max_steps},
-		{"max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
-		{"max_inflight", old->max_inflight, new->max_inflight},
-		{"max_queue", old->max_queue, new->max_queue},
-		{"max_regions", old->max_regions, new->max_regions},
-		{"max_region_bytes", old->max_region_bytes, new->max_region_bytes},
+		{"engine-spin", "engine_spin", old->engine_spin_us, new->engine_spin_us},
+		{"max-rows", "max_rows", old->max_rows, new->max_rows},
+		{"max-steps", "max_steps", old->max_steps, new->max_steps},
+		{"max-frame-bytes", "max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
+		{"max-inflight", "max_inflight", old->max_inflight, new->max_inflight},
+		{"max-queue", "max_queue", old->max_queue, new->max_queue},
+		{"max-regions", "max_regions", old->max_regions, new->max_regions},
+		{"max-region-bytes", "max_region_bytes", old->max_region_bytes,
+			new->max_region_bytes},
 	};
 
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-		if (fixed[i].old != fixed[i].new)
-			return error_text_set(error, EINVAL,
-				"%s is %" PRIu64 " and would become %" PRIu64
-				"; that needs a restart",
-				fixed[i].name, fixed[i].old, fixed[i].new);
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+		if (fixed[i].old == fixed[i].new)
+			continue;
+		error_text_set(error, EINVAL,
+			"%s is %" PRIu64 " and would become %" PRIu64 "; that needs a restart",
+			fixed[i].key, fixed[i].old, fixed[i].new);
+		config_name_line(new, fixed[i].option, error);
+		return -EINVAL;
+	}
 	return 0;
 }
 
 /* What clients rely on, and where their regions lie. */
-static int check_model(
-	const struct server *server, const struct model *model, struct error_text *error)
+static int check_model(const struct server *server, const struct config *config,
+	const struct model *model, struct error_text *error)
 {
 	const struct markov_facts *old = &server->facts, *new = &model->facts;
 
-	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel)
-		return error_text_set(error, EINVAL,
+	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel) {
+		error_text_set(error, EINVAL,
 			"there would be %" PRIu32 " replicas of %" PRIu32 " devices, now %" PRIu32
 			" of %" PRIu32 "; that needs a restart",
 			model->replicas, new->tensor_parallel, server->replicas,
 			old->tensor_parallel);
-	if (new->vocab != old->vocab)
-		return error_text_set(error, EINVAL,
+		if (!config_name_line(config, "devices", error))
+			config_name_line(config, "tensor-parallel", error);
+		return -EINVAL;
+	}
+	if (new->vocab != old->vocab) {
+		error_text_set(error, EINVAL,
 			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
 			"; that needs a restart",
 			new->vocab, old->vocab);
+		config_name_line(config, "model", error);
+		return -EINVAL;
+	}
 	if (new->device_count != old->device_count)
 		return error_text_set(error, EINVAL,
 			"the new heads take %" PRIu32 " devices, the old ones %" PRIu32
@@ -127,7 +188,8 @@ static void load_work(uv_work_t *work)
 		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
 	if (reload->result < 0)
 		return;
-	reload->result = check_model(reload->server, &reload->model, &reload->error);
+	reload->result =
+		check_model(reload->server, &reload->config, &reload->model, &reload->error);
 	if (reload->result < 0)
 		model_close(&reload->model);
 }
@@ -140,7 +202,7 @@ static void load_done(uv_work_t *work, int status)
 	(void)status; /* never cancelled */
 	if (reload->result < 0) {
 		server->reload = NULL;
-		refuse(server, reload->request, reload->error.text);
+		refuse(server, reload->request, reload->config.model_path, reload->error.text);
 		reload_free(reload);
 		next(server);
 	} else {
@@ -209,7 +271,7 @@ void server_reload(struct server *server, struct request *request)
 	server_tell_reloading(server);
 	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
-		refuse(server, request, "out of memory");
+		refuse(server, request, NULL, "out of memory");
 		return;
 	}
 	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &error);
@@ -220,7 +282,7 @@ void server_reload(struct server *server, struct request *request)
 		strcmp(server->facts.backend, "cuda") == 0)
 		reload->config.backend = MARKOV_CUDA;
 	if (r != 0) {
-		refuse(server, request, error.text);
+		refuse(server, request, reload->config.model_path, error.text);
 		reload_free(reload);
 		return;
 	}

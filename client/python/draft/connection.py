@@ -449,5 +449,6 @@ class Connection(Sealed):
         self._call(library.draft_drain)
 
     def reload(self) -> None:
-        """For the same: reads settings and model again. Returns when the new model serves; loading takes a while."""
+        """For the same: reads settings and model again. Returns when the new model serves; loading takes a while.
+        If it can't be used, Internal says why, and the old one serves on."""
         self._call(library.draft_reload)
