@@ -248,12 +248,12 @@ struct draft_place {
  * wanted to zero. */
 struct draft_request {
 	size_t size;
-	uint32_t rows;             /* 1 to max_rows */
-	uint32_t steps;            /* K, 1 to max_steps */
-	const uint32_t *anchors;   /* [rows] token before the block */
-	const int64_t *positions;  /* [rows] position of the first predicted token */
-	const int64_t *seeds;      /* [rows] */
-	const float *temperatures; /* [rows], 0 = greedy */
+	uint32_t rows;            /* 1 to max_rows */
+	uint32_t steps;           /* K, 1 to max_steps */
+	const uint32_t *anchors;  /* [rows] token before the block; beyond target_vocab: its last */
+	const int64_t *positions; /* [rows] position of the first predicted token */
+	const int64_t *seeds;     /* [rows] */
+	const float *temperatures; /* [rows], 0 = greedy; any is served, see PROTOCOL.md */
 	const int64_t *slots;      /* [rows], or NULL for 0, 1, …; negative = padding row */
 	struct draft_place base;   /* required */
 	struct draft_place logits; /* neither data nor region: not wanted */
