@@ -3,9 +3,9 @@
  * Threads. A connection (`struct draft`) and everything that came from it (regions, results,
  * strings) belong to one thread at a time: the caller may hand them from thread to thread, or put a
  * lock around them, but no two calls on one connection may run at once. Different connections are
- * independent. No call uses signals, threads of its own or global state; SIGPIPE is never raised,
- * and every descriptor is close-on-exec. After fork(2) only one of the two processes may use a
- * connection.
+ * independent. No call uses signals, threads of its own or global state, but for the environment's
+ * DRAFTD_SOCKET, which draft_connect() may read; SIGPIPE is never raised, and every descriptor is
+ * close-on-exec. After fork(2) only one of the two processes may use a connection.
  *
  * Errors. A call that can fail returns 0 or a negative number: -errno when this side or the socket
  * failed, or -DRAFT_E_… (below -1000) when draftd answered with an error, or would have and this
@@ -68,7 +68,7 @@ struct draft_event;  /* a CUDA event that draftd looks at */
  * zero.) Strings are copied. */
 struct draft_options {
 	size_t size;
-	const char *socket_path; /* NULL: DRAFT_SOCKET_DEFAULT */
+	const char *socket_path; /* NULL: draft_socket_default() */
 	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable
 				  * ASCII characters, "name" or "name/version" */
 	int64_t timeout_us;      /* to connect, and of a blocking call; 0: 10 s, negative: none */
@@ -102,6 +102,11 @@ struct draft_device {
 	const char *name;
 	uint64_t memory_bytes;
 };
+
+/* Where draftd is looked for when nobody says: the environment's DRAFTD_SOCKET, unless that is
+ * empty or the program runs with more rights than its caller (secure_getenv(3)), else
+ * DRAFT_SOCKET_DEFAULT. Valid until the environment changes. */
+const char *draft_socket_default(void);
 
 /* Connects and exchanges `hello`; NULL options are all defaults. On success `*ret` is owned by the
  * caller: draft_close(). On failure `*ret` is NULL, and `error` (or NULL), of `error_bytes`, has

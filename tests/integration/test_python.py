@@ -182,6 +182,15 @@ def test_nobody_there(folder):
     refused(draft.InvalidArgument, "client_name", draft.connect, folder / "none", client_name="\n")
 
 
+def test_socket_from_the_environment(daemon, folder, monkeypatch):
+    monkeypatch.setenv("DRAFTD_SOCKET", str(daemon.socket))
+    with draft.connect() as d:
+        d.ping()
+    refused(draft.NotRunning, str(folder / "none"), draft.connect, folder / "none")
+    monkeypatch.setenv("DRAFTD_SOCKET", "x" * 200)
+    refused(draft.InvalidArgument, "DRAFTD_SOCKET", draft.connect)
+
+
 def test_refused_requests(start):
     case = golden.case("many_rows")
     daemon = start(model=case.path)

@@ -114,6 +114,7 @@ class ResultView(ctypes.Structure):
 
 # name: (what it returns, what it takes); a connection, a region and an event are void pointers here
 FUNCTIONS = {
+    "draft_socket_default": (c_char_p,),
     "draft_connect": (c_int, POINTER(Options), POINTER(c_void_p), c_char_p, c_size_t),
     "draft_reconnect": (c_int, c_void_p),
     "draft_reconnect_within": (c_int, c_void_p, c_int64),

@@ -36,7 +36,7 @@ def connect(
 ) -> Connection:
     """Connects to the draftd of this host.
 
-    socket_path  default: /run/draftd/draftd.sock
+    socket_path  default: $DRAFTD_SOCKET, else /run/draftd/draftd.sock
     client_name  for draftd's log, "name" or "name/version"
     timeout_us   to connect, and of every call that waits; 0: 10 seconds, negative: none
     spin_us      how long a wait looks at the socket before it sleeps, up to 1 second: quicker, for a core meanwhile; 0: not at all
