@@ -1,8 +1,9 @@
-/* Serving another model without a restart: the configuration is read again, a worker loads and
- * tests the model beside the old one, for every replica, the engine swaps between launches.
- * Whatever fails before the swap changes nothing: the old model serves on, and the log and the
- * client that asked are told why. Settings that clients rely on since hello, and the socket,
- * stay. */
+/* The configuration is read again, a worker loads and tests the model beside the old one, for every
+ * replica, the engine swaps between launches. Whatever fails before the swap changes nothing: the
+ * old model serves on, and the log and the client that asked are told why. Settings that clients
+ * rely on since hello, and the socket, stay. */
+#include "reload.h"
+
 #include "connection.h"
 #include "log.h"
 #include "notify.h"
@@ -49,7 +50,7 @@ static void next(struct server *server)
 
 	server->reload_again = false;
 	if (again && !server->draining)
-		server_reload(server, NULL);
+		reload_begin(server, NULL);
 }
 
 /* Takes a folder, its last slash included, out of the text where a word begins with it. */
@@ -249,7 +250,7 @@ void reload_abandoned(struct server *server)
 	server->reload = NULL;
 }
 
-void server_reload(struct server *server, struct request *request)
+void reload_begin(struct server *server, struct request *request)
 {
 	struct error_text error;
 	struct reload *reload;
