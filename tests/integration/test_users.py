@@ -119,7 +119,7 @@ def test_region_bytes_of_a_user(open_start):
     one, same, other = (connect(daemon, uid) for uid in (ONE, ONE, TWO))
     region = opened(one, 1 << 19)
     opened(same, 1 << 19)
-    with refused("RESOURCE_EXHAUSTED", "bytes is 1, ", "1048576 of at most 1048576 (max_user_memory_bytes)"):
+    with refused("RESOURCE_EXHAUSTED", "bytes is 1, ", "this user's host regions have 1048576 of at most 1048576 (max_user_memory_bytes)"):
         opened(same, 1)
     opened(other, 1 << 20)
     daemon.probe.call("region_close", {"region": opened(daemon.probe, 2 << 20)})
