@@ -173,7 +173,10 @@ def load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(f"libdraft can't be loaded ({error}); install it, or set LIBDRAFT to the path of {SONAME}") from error
     for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(loaded, name)
+        try:
+            function = getattr(loaded, name)
+        except AttributeError:
+            raise ImportError(f"{path} has no {name}(): it is no libdraft, or an older one than this package; set LIBDRAFT") from None
         function.restype, function.argtypes = result, arguments
     return loaded
 
