@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,45 +52,43 @@ static void next(struct server *server)
 		reload_begin(server, NULL);
 }
 
-/* Takes a folder, its last slash included, out of the text where a word begins with it. */
-static void take_out(char *text, const char *folder, size_t bytes)
+/* Puts `words` where the sentence has the path at the beginning of a word and `next` behind it. */
+static void put_in_place(
+	struct error_text *text, const char *path, const char *next, const char *words)
 {
-	char *at = text;
+	const struct error_text whole = *text;
+	const size_t bytes = strlen(path);
+	const char *at = whole.text;
 
-	while (bytes > 0 && (at = memmem(at, strlen(at), folder, bytes))) {
-		if (at == text || at[-1] == ' ')
-			memmove(at, at + bytes, strlen(at + bytes) + 1);
-		else
-			at++;
+	while ((at = strstr(at, path))) {
+		const char *rest = at + bytes;
+
+		if ((at == whole.text || at[-1] == ' ') && strncmp(rest, next, strlen(next)) == 0) {
+			error_text_set(text, EINVAL, "%.*s%s%s", (int)(at - whole.text), whole.text,
+				words, rest + strlen(next));
+			return;
+		}
+		at++;
 	}
 }
 
-/* No message to a client has a path: files are told by their names alone, and a sentence that has
- * another path after that only by the log. */
+/* No message to a client names a file of the daemon's: what that means stands in its place. A
+ * sentence that has a path after all only the log tells. */
 static void say_without_paths(
 	const char *model_path, const char *config_path, const char *why, struct error_text *told)
 {
-	const struct {
-		const char *path;
-		size_t shown_bytes; /* in sentences, which cut a longer one short */
-	} paths[] = {{model_path, 200}, {config_path, 120}};
 	bool shown = true;
 
 	error_text_set(told, EINVAL, "%s", why);
-	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-		const char *const path = paths[i].path;
-		char folder[PATH_MAX + 1];
-		const char *slash;
-
-		if (!path)
-			continue;
-		shown &= strlen(path) <= paths[i].shown_bytes;
-		/* the files of a folder, then those beside a file */
-		snprintf(folder, sizeof(folder), "%s/", path);
-		take_out(told->text, folder, strlen(folder));
-		slash = strrchr(path, '/');
-		if (slash)
-			take_out(told->text, path, (size_t)(slash + 1 - path));
+	/* Longer paths are cut short where they stand in sentences, and not found. */
+	if (config_path) {
+		shown &= strlen(config_path) <= 120;
+		put_in_place(told, config_path, ":", "the configuration:");
+	}
+	if (model_path) {
+		shown &= strlen(model_path) <= 200;
+		put_in_place(told, model_path, "/", "the model's ");
+		put_in_place(told, model_path, ":", "the model:");
 	}
 	if (!shown || strchr(told->text, '/'))
 		error_text_set(told, EINVAL, "the daemon's log has the reason");
@@ -106,8 +103,7 @@ static void refuse(
 	server->stats.reloads_failed++;
 	log_error("reload refused, the old model serves on: %s", why);
 	say_without_paths(model_path, server->config.config_path, why, &told);
-	error_text_set(&text, EINVAL, "the reload was refused, the old model serves on: %.400s",
-		told.text);
+	error_text_set(&text, EINVAL, "refused, the old model serves on: %.400s", told.text);
 	answer(server, request, ERROR_INTERNAL, text.text);
 	server_tell_ready(server, "; the last reload was refused");
 }

@@ -266,13 +266,14 @@ def test_own_processor_time(daemon):
 
 def test_ramp(daemon):
     """A bound that low rates keep, on however busy a machine, and that rates of a million do not; and one that none keeps."""
-    told = bench(daemon, "--ramp", 100000, "--rate", 1000, "--duration", 0.2, "--arrival", "poisson")
+    told = bench(daemon, "--ramp", 100000, "--rate", 1000, "--duration", 0.2)
     ramp = told["ramp"]
     steps = ramp["steps"]
     assert steps[0]["rate"] == 1000 and ramp["p99_bound_us"] == 100000
     for step in steps:
-        planned = 0.2 * step["rate"]
-        assert step["kept"] == (step["p99_us"] <= 100000 and step["unsent"] <= 0.0101 * planned + 1)
+        planned = 0.2 * step["rate"]  # give or take one
+        assert step["kept"] <= (step["p99_us"] <= 100000 and step["unsent"] <= 0.01 * (planned + 1))
+        assert step["kept"] or step["p99_us"] > 100000 or step["unsent"] > 0.01 * (planned - 1)
     kept = {step["rate"] for step in steps if step["kept"]}
     assert max(kept) == ramp["rate"] == told["load"]["rate"]
     # the search ended where a rate that is hardly higher breaks the bound, tried twice

@@ -415,7 +415,7 @@ def test_bad_reload_changes_nothing_and_says_why(reloadable):
 
 
 def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
-    """With the file's name and line, and never with a path; the log has the paths. draftctl passes it on."""
+    """With the line of a setting, but no file's name; the log has the paths. draftctl passes it on."""
     daemon, write, model = reloadable
     conf = folder / "draftd.conf"
     checkpoint = folder / "checkpoint"
@@ -424,29 +424,30 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
     named = lambda path, more="": conf.write_text(f"[model]\npath = {path}\n{more}")
     deep = folder / ("d" * 200) / "m"
     for damage, why in (
-        (lambda: write("[limits]\nmax_row = 1\n"), "draftd.conf:4: [limits] has no key max_row; draftd --help lists the keys"),
-        (lambda: write("[limits]\nmax_rows = 7\n"), "draftd.conf:4: max_rows is 64 and would become 7; that needs a restart"),
-        (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "draftd.conf:4: max_memory_bytes is 1, less than max_region_bytes"),
-        (lambda: write("[socket]\nmode = 0600\n"), "draftd.conf:4: [socket] has changed; that needs a restart"),
-        (lambda: named(folder / "none" / "m"), "draftd.conf:2: m: can't be opened: No such file or directory"),
-        (lambda: named(golden.case("wide_rank").path), "draftd.conf:2: the new model scores"),
-        (lambda: named(checkpoint), "draftd.conf:2: config.json: "),
-        (lambda: named(f"{checkpoint}/"), "draftd.conf:2: config.json: "),
+        (lambda: write("[limits]\nmax_row = 1\n"), "the configuration:4: [limits] has no key max_row; draftd --help lists the keys"),
+        (lambda: write("[limits]\nmax_rows = 7\n"), "the configuration:4: max_rows is 64 and would become 7; that needs a restart"),
+        (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "the configuration:4: max_memory_bytes is 1, less than max_region_bytes"),
+        (lambda: write("[socket]\nmode = 0600\n"), "the configuration:4: [socket] has changed; that needs a restart"),
+        (lambda: named(folder / "none" / "m"), "the configuration:2: the model: can't be opened: No such file or directory"),
+        (lambda: named(golden.case("wide_rank").path), "the configuration:2: the new model scores"),
+        (lambda: named(checkpoint), "the configuration:2: the model's config.json: "),
+        (lambda: named(f"{checkpoint}/"), "the configuration:2: the model's config.json: "),
+        (lambda: named("m"), "the configuration:2: the model: can't be opened"),
         (lambda: named(deep), "the daemon's log has the reason"),  # too long to be found in the sentence
-        (lambda: (write(), model.write_bytes(b"no model")), "draftd.conf:2: model.safetensors: "),
-        (lambda: (write(), model.unlink()), "draftd.conf:2: model.safetensors: can't be opened: No such file or directory"),
-        (lambda: conf.unlink(), "draftd.conf: can't be opened: No such file or directory"),
+        (lambda: (write(), model.write_bytes(b"no model")), "the configuration:2: the model: "),
+        (lambda: (write(), model.unlink()), "the configuration:2: the model: can't be opened: No such file or directory"),
+        (lambda: conf.unlink(), "the configuration: can't be opened: No such file or directory"),
     ):
         damage()
         with pytest.raises(ErrorReply) as refused:
             daemon.probe.call("reload")
         assert refused.value.name == "INTERNAL"
-        assert refused.value.message.startswith(f"the reload was refused, the old model serves on: {why}"), refused.value.message
+        assert refused.value.message.startswith(f"refused, the old model serves on: {why}"), refused.value.message
         assert "/" not in refused.value.message
     asked = draftctl("reload", socket=daemon.socket)
     assert asked.returncode == 1
     assert asked.stderr == (
-        "draftctl: reload: the reload was refused, the old model serves on: draftd.conf: can't be opened: No such file or directory\n"
+        "draftctl: reload: refused, the old model serves on: the configuration: can't be opened: No such file or directory\n"
     )
     assert f"{conf}:4: [limits] has no key" in daemon.log and f"{conf}:2: {model}: can't be opened" in daemon.log
 
