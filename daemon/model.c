@@ -252,6 +252,10 @@ static int open_heads(const struct config *config, const struct checkpoint *chec
 		r = open_head(config, checkpoint, &opening, model, error);
 		if (r < 0) {
 			name_replica(opening.replicas, opening.replica, error);
+			if (r == -ENODEV)
+				config_name_line(config,
+					strstr(error->text, "devices: ") ? "devices" : "backend",
+					error);
 			return r;
 		}
 		opening.replica++;

@@ -311,6 +311,15 @@ def test_bad_configuration(start, folder, name, check):
     refuses(start("--config", path, *check, model=None, wait=False), f"{path}{CONFIGS[name][1]}")
 
 
+@needs_no_gpu
+def test_gpus_that_are_not_there_are_named_with_their_line(folder):
+    path = folder / "c"
+    for text, line in ("[backend]\n\nname = cuda\n", 3), ("[backend]\nname = cuda\ndevices = 0\n", 2):
+        path.write_text(f"{text}[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n")
+        done = run("--config", path)
+        assert done.returncode == 1 and f"{path}:{line}: " in done.stderr and "'auto'" in done.stderr
+
+
 def test_a_socket_that_cannot_be_made_is_named_with_its_line(start, folder):
     path = folder / "c"
     path.write_text("[socket]\npath = /none/s\n")
