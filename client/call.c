@@ -29,10 +29,7 @@ static int grow_table(struct draft *draft)
 	return 0;
 }
 
-int call_start(struct draft *draft,
-	int (*take)(struct draft *, const struct call *, struct message *, struct frame *,
-		struct message_fault *),
-	struct waiter *waiter, struct call **ret)
+int call_start(struct draft *draft, call_take *take, struct waiter *waiter, struct call **ret)
 {
 	struct call *call;
 	uint32_t index;
@@ -140,9 +137,17 @@ int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64
 	return waiter->code;
 }
 
-int call_run(
-	struct draft *draft, uint64_t ticket, int fd, struct waiter *waiter, int64_t deadline_us)
+int call_begin(struct draft *draft, call_take *take, struct waiter *waiter, struct call **ret)
 {
+	wire_buffer_clear(&draft->head);
+	return call_start(draft, take, waiter, ret);
+}
+
+int call_run(struct draft *draft, const struct call *call, int fd, int64_t deadline_us)
+{
+	/* The call's place is another one's as soon as its reply has been read. */
+	struct waiter *waiter = call->waiter;
+	const uint64_t ticket = call->ticket;
 	int r;
 
 	if (draft->head.failed)
@@ -175,16 +180,13 @@ int call_close(struct draft *draft, call_close_encode *encode, uint32_t what)
 {
 	struct waiter waiter = {0};
 	struct call *call;
-	uint64_t ticket;
 	int r;
 
-	r = call_start(draft, call_take_empty, &waiter, &call);
+	r = call_begin(draft, call_take_empty, &waiter, &call);
 	if (r < 0)
 		return r;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	encode(&draft->head, (uint32_t)ticket, what);
-	return call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
+	encode(&draft->head, (uint32_t)call->ticket, what);
+	return call_run(draft, call, -1, deadline_after(draft->timeout_us));
 }
 
 int call_close_later(struct draft *draft, call_close_encode *encode, uint32_t what)
@@ -213,12 +215,13 @@ static void describe_error(const struct message_error *error, char *text, size_t
 	char message[MESSAGE_FAULT_BYTES];
 	char name[32];
 
+	if (error_lookup(error->code)) {
+		wire_text_copy(error->text, text, text_bytes);
+		return;
+	}
 	wire_text_copy(error->text, message, sizeof(message));
 	wire_text_copy(error->name, name, sizeof(name));
-	if (error_lookup(error->code))
-		snprintf(text, text_bytes, "%s", message);
-	else
-		snprintf(text, text_bytes, "error %d (%s): %s", error->code, name, message);
+	snprintf(text, text_bytes, "error %d (%s): %s", error->code, name, message);
 }
 
 /* Of every request, nearly always "": so without snprintf(). */

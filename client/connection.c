@@ -92,14 +92,22 @@ static int set_client_name(struct draft *draft, const char *name)
 	return 0;
 }
 
-static int set_socket_path(struct draft *draft, const char *path)
+const char *draft_socket_default(void)
 {
+	const char *path = secure_getenv("DRAFTD_SOCKET");
+
+	return path && path[0] ? path : DRAFT_SOCKET_DEFAULT;
+}
+
+static int set_socket_path(struct draft *draft, const char *given)
+{
+	const char *path = given ? given : draft_socket_default();
 	size_t length = strlen(path);
 
 	if (length == 0 || length > SOCKET_PATH_MAX)
 		return handle_fail(draft, length ? -ENAMETOOLONG : -EINVAL,
-			"socket_path has %zu bytes; a Unix socket's has 1 to %zu", length,
-			SOCKET_PATH_MAX);
+			"%s has %zu bytes; a Unix socket's has 1 to %zu",
+			given ? "socket_path" : "DRAFTD_SOCKET", length, SOCKET_PATH_MAX);
 	memcpy(draft->socket_path, path, length + 1);
 	return 0;
 }
@@ -123,8 +131,7 @@ static int set_options(struct draft *draft, const struct draft_options *given)
 	r = set_client_name(draft, options.client_name ? options.client_name : "libdraft");
 	if (r < 0)
 		return r;
-	return set_socket_path(
-		draft, options.socket_path ? options.socket_path : DRAFT_SOCKET_DEFAULT);
+	return set_socket_path(draft, options.socket_path);
 }
 
 int draft_connect(

@@ -3,9 +3,9 @@
  * Threads. A connection (`struct draft`) and everything that came from it (regions, results,
  * strings) belong to one thread at a time: the caller may hand them from thread to thread, or put a
  * lock around them, but no two calls on one connection may run at once. Different connections are
- * independent. No call uses signals, threads of its own or global state; SIGPIPE is never raised,
- * and every descriptor is close-on-exec. After fork(2) only one of the two processes may use a
- * connection.
+ * independent. No call uses signals, threads of its own or global state, but for the environment's
+ * DRAFTD_SOCKET, which draft_connect() may read; SIGPIPE is never raised, and every descriptor is
+ * close-on-exec. After fork(2) only one of the two processes may use a connection.
  *
  * Errors. A call that can fail returns 0 or a negative number: -errno when this side or the socket
  * failed, or -DRAFT_E_… (below -1000) when draftd answered with an error, or would have and this
@@ -68,7 +68,7 @@ struct draft_event;  /* a CUDA event that draftd looks at */
  * zero.) Strings are copied. */
 struct draft_options {
 	size_t size;
-	const char *socket_path; /* NULL: DRAFT_SOCKET_DEFAULT */
+	const char *socket_path; /* NULL: draft_socket_default() */
 	const char *client_name; /* NULL: "libdraft"; shown in draftd's log; 1 to 100 printable
 				  * ASCII characters, "name" or "name/version" */
 	int64_t timeout_us;      /* to connect, and of a blocking call; 0: 10 s, negative: none */
@@ -102,6 +102,11 @@ struct draft_device {
 	const char *name;
 	uint64_t memory_bytes;
 };
+
+/* Where draftd is looked for when nobody says: the environment's DRAFTD_SOCKET, unless that is
+ * empty or the program runs with more rights than its caller (secure_getenv(3)), else
+ * DRAFT_SOCKET_DEFAULT. Valid until the environment changes. */
+const char *draft_socket_default(void);
 
 /* Connects and exchanges `hello`; NULL options are all defaults. On success `*ret` is owned by the
  * caller: draft_close(). On failure `*ret` is NULL, and `error` (or NULL), of `error_bytes`, has
@@ -248,12 +253,12 @@ struct draft_place {
  * wanted to zero. */
 struct draft_request {
 	size_t size;
-	uint32_t rows;             /* 1 to max_rows */
-	uint32_t steps;            /* K, 1 to max_steps */
-	const uint32_t *anchors;   /* [rows] token before the block */
-	const int64_t *positions;  /* [rows] position of the first predicted token */
-	const int64_t *seeds;      /* [rows] */
-	const float *temperatures; /* [rows], 0 = greedy */
+	uint32_t rows;            /* 1 to max_rows */
+	uint32_t steps;           /* K, 1 to max_steps */
+	const uint32_t *anchors;  /* [rows] token before the block; beyond target_vocab: its last */
+	const int64_t *positions; /* [rows] position of the first predicted token */
+	const int64_t *seeds;     /* [rows] */
+	const float *temperatures; /* [rows], 0 = greedy; any is served, see PROTOCOL.md */
 	const int64_t *slots;      /* [rows], or NULL for 0, 1, …; negative = padding row */
 	struct draft_place base;   /* required */
 	struct draft_place logits; /* neither data nor region: not wanted */
@@ -344,8 +349,9 @@ int draft_stats(struct draft *draft, char **ret_json);
 int draft_metrics(struct draft *draft, char **ret_text);
 
 /* For root and draftd's own user, else -DRAFT_E_PERMISSION_DENIED. Drain returns when draftd has
- * begun to. Reload returns when the new model serves, or fails and the old one serves on; loading
- * takes longer than 10 s for a large model, so connect with a timeout to match. */
+ * begun to. Reload returns when the new model serves, or fails with the reason and the old one
+ * serves on; loading takes longer than 10 s for a large model, so connect with a timeout to match.
+ */
 int draft_drain(struct draft *draft);
 int draft_reload(struct draft *draft);
 

@@ -45,7 +45,6 @@ int draft_event_import(struct draft *draft, const void *handle, size_t bytes, co
 	struct draft_event *event;
 	struct waiter waiter = {0};
 	struct call *call;
-	uint64_t ticket;
 	int r;
 
 	r = check_import(draft, bytes, device);
@@ -59,13 +58,11 @@ int draft_event_import(struct draft *draft, const void *handle, size_t bytes, co
 		request.device = (struct wire_text){device, (uint32_t)strlen(device)};
 	}
 	waiter.into = &event->id;
-	r = call_start(draft, event_read_import, &waiter, &call);
+	r = call_begin(draft, event_read_import, &waiter, &call);
 	if (r < 0)
 		goto out;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	event_request_encode(&draft->head, (uint32_t)ticket, &request);
-	r = call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
+	event_request_encode(&draft->head, (uint32_t)call->ticket, &request);
+	r = call_run(draft, call, -1, deadline_after(draft->timeout_us));
 	if (r < 0)
 		goto out;
 	event->draft = draft;

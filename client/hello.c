@@ -83,14 +83,11 @@ int hello_exchange(struct draft *draft, int64_t deadline_us)
 	};
 	struct waiter waiter = {0};
 	struct call *call;
-	uint64_t ticket;
 	int r;
 
-	r = call_start(draft, hello_read, &waiter, &call);
+	r = call_begin(draft, hello_read, &waiter, &call);
 	if (r < 0)
 		return r;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	hello_request_encode(&draft->head, (uint32_t)ticket, &request);
-	return call_run(draft, ticket, -1, &waiter, deadline_us);
+	hello_request_encode(&draft->head, (uint32_t)call->ticket, &request);
+	return call_run(draft, call, -1, deadline_us);
 }

@@ -42,6 +42,14 @@ struct waiter {
 	void *into; /* where the call's `take` puts what it read */
 };
 
+struct call;
+
+/* Reads the result of a success; `call` is a copy, so that it may start others. It may take
+ * descriptors out of `frame` by setting them to -1; others are closed. Returns 0, or -EBADMSG with
+ * `fault`, or a code with the connection broken. */
+typedef int call_take(struct draft *draft, const struct call *call, struct message *message,
+	struct frame *frame, struct message_fault *fault);
+
 /* One request that draftd has not answered yet. Its id on the wire is the low half of its ticket,
  * and the lowest CALL_INDEX_BITS of that are its place in the table: found without a search, unique
  * while in flight, and a late duplicate does not match the next user of the place. */
@@ -55,11 +63,7 @@ struct call {
 	bool cancelled;
 	uint8_t *logits; /* inline draft logits go here; NULL: not wanted */
 	uint64_t logits_bytes;
-	/* Reads the result of a success; `call` is a copy, so that it may start others. It may take
-	 * descriptors out of `frame` by setting them to -1; others are closed. Returns 0, or
-	 * -EBADMSG with `fault`, or a code with the connection broken. */
-	int (*take)(struct draft *draft, const struct call *call, struct message *message,
-		struct frame *frame, struct message_fault *fault);
+	call_take *take;
 };
 
 /* A result with its memory, reused from request to request. */
@@ -218,10 +222,7 @@ int transport_wait(struct draft *draft, short events, int64_t deadline_us);
 
 /* Takes a place for a call whose reply `take` reads. `*ret` is valid until the next call_start() or
  * received frame. */
-int call_start(struct draft *draft,
-	int (*take)(struct draft *, const struct call *, struct message *, struct frame *,
-		struct message_fault *),
-	struct waiter *waiter, struct call **ret);
+int call_start(struct draft *draft, call_take *take, struct waiter *waiter, struct call **ret);
 
 /* The call of a ticket, or NULL. */
 struct call *call_find(struct draft *draft, uint64_t ticket);
@@ -239,9 +240,10 @@ int call_cancel(struct draft *draft, struct call *call);
  * call when the time is over. Returns the waiter's code. */
 int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64_t deadline_us);
 
-/* Sends the request in `head` of the call `ticket`, with `fd` (or -1), and waits. */
-int call_run(
-	struct draft *draft, uint64_t ticket, int fd, struct waiter *waiter, int64_t deadline_us);
+/* The two halves of a call that somebody waits for. Between them the request is encoded into
+ * `head`, which the first one clears; the second sends it, with `fd` (or -1) on it, and waits. */
+int call_begin(struct draft *draft, call_take *take, struct waiter *waiter, struct call **ret);
+int call_run(struct draft *draft, const struct call *call, int fd, int64_t deadline_us);
 
 /* The encoders of region_close and event_close. */
 typedef void call_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t what);

@@ -153,18 +153,15 @@ static int ask(struct draft *draft, enum method method, int fd, struct region_gr
 	};
 	struct waiter waiter = {.into = grant};
 	struct call *call;
-	uint64_t ticket;
 	int r;
 
-	r = call_start(draft, method == METHOD_REGION_OPEN ? region_read_open : region_read_import,
+	r = call_begin(draft, method == METHOD_REGION_OPEN ? region_read_open : region_read_import,
 		&waiter, &call);
 	if (r < 0)
 		return r;
 	call->reply_fds = method == METHOD_REGION_OPEN ? 1 : 0;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	region_request_encode(&draft->head, (uint32_t)ticket, method, &request);
-	return call_run(draft, ticket, fd, &waiter, deadline_after(draft->timeout_us));
+	region_request_encode(&draft->head, (uint32_t)call->ticket, method, &request);
+	return call_run(draft, call, fd, deadline_after(draft->timeout_us));
 }
 
 /* Both kinds; `device` is NULL or a UUID. */

@@ -5,26 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int ask(struct draft *draft, enum method method,
-	int (*take)(struct draft *, const struct call *, struct message *, struct frame *,
-		struct message_fault *),
-	void *into)
+static int ask(struct draft *draft, enum method method, call_take *take, void *into)
 {
 	struct waiter waiter = {.into = into};
 	struct call *call;
-	uint64_t ticket;
 	int r;
 
 	r = handle_check(draft);
 	if (r < 0)
 		return r;
-	r = call_start(draft, take, &waiter, &call);
+	r = call_begin(draft, take, &waiter, &call);
 	if (r < 0)
 		return r;
-	ticket = call->ticket;
-	wire_buffer_clear(&draft->head);
-	message_encode_request(&draft->head, (uint32_t)ticket, method);
-	return call_run(draft, ticket, -1, &waiter, deadline_after(draft->timeout_us));
+	message_encode_request(&draft->head, (uint32_t)call->ticket, method);
+	return call_run(draft, call, -1, deadline_after(draft->timeout_us));
 }
 
 int stats_read(struct draft *draft, const struct call *call, struct message *message,

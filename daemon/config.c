@@ -14,6 +14,58 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The option's row in the table, which has it. */
+static size_t index_of(const char *name)
+{
+	size_t index = 0;
+
+	while (strcmp(options[index].name, name) != 0)
+		index++;
+	return index;
+}
+
+bool config_name_line(const struct config *config, const char *name, struct error_text *error)
+{
+	const struct error_text why = *error;
+	const uint32_t line = config->lines[index_of(name)];
+
+	if (line > 0)
+		error_text_set(error, EINVAL, "%.120s:%" PRIu32 ": %.370s", config->config_path,
+			line, why.text);
+	return line > 0;
+}
+
+/* How sentences about several settings call them. */
+static const struct {
+	const char *words, *name;
+} spoken_of[] = {
+	{"max_output_bytes", "max-output-bytes"},
+	{"max_frame_bytes", "max-frame-bytes"},
+	{"max_memory_bytes", "max-memory-bytes"},
+	{"max_region_bytes", "max-region-bytes"},
+	{"devices", "devices"},
+	{"tensor_parallel", "tensor-parallel"},
+	{"backend is", "backend"},
+};
+
+/* Of the settings that the sentence speaks of, the line of the first one that is from the file. */
+static void name_first_line(const struct config *config, struct error_text *error)
+{
+	const char *first = NULL, *name = NULL;
+
+	for (size_t i = 0; i < sizeof(spoken_of) / sizeof(spoken_of[0]); i++) {
+		const char *at = strstr(error->text, spoken_of[i].words);
+
+		if (at && config->lines[index_of(spoken_of[i].name)] > 0 &&
+			(!first || at < first)) {
+			first = at;
+			name = spoken_of[i].name;
+		}
+	}
+	if (name)
+		config_name_line(config, name, error);
+}
+
 /* What no single value shows. */
 static int check_together(const struct config *config, struct error_text *error)
 {
@@ -147,6 +199,7 @@ static int parse_command_line(
 		r = option_set(option, optarg, config, &why);
 		if (r < 0)
 			return error_text_set(error, -r, "--%s %s", option->name, why.text);
+		config->lines[option - options] = 0;
 	}
 	if (optind < argc)
 		return error_text_set(
@@ -176,12 +229,13 @@ int config_parse(int argc, char **argv, struct config *ret, struct error_text *e
 	if (r < 0)
 		goto out;
 	r = check_together(&config, error);
-	if (r < 0)
+	if (r == 0)
+		r = devices_check(config.devices, config.backend, config.tensor_parallel,
+			&config.tensor_parallel, &config.replicas, error);
+	if (r < 0) {
+		name_first_line(&config, error);
 		goto out;
-	r = devices_check(config.devices, config.backend, config.tensor_parallel,
-		&config.tensor_parallel, &config.replicas, error);
-	if (r < 0)
-		goto out;
+	}
 	fill_shares(&config);
 	*ret = config;
 	return 0;
@@ -193,6 +247,18 @@ out:
 static bool same_text(const char *one, const char *other)
 {
 	return one && other ? strcmp(one, other) == 0 : one == other;
+}
+
+/* Of the setting that is another one now, unless it is gone from the file. */
+static void name_socket_line(
+	const struct config *running, const struct config *config, struct error_text *error)
+{
+	if (!same_text(config->socket_path, running->socket_path))
+		config_name_line(config, "socket", error);
+	else if (!same_text(config->socket_group, running->socket_group))
+		config_name_line(config, "socket-group", error);
+	else
+		config_name_line(config, "socket-mode", error);
 }
 
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
@@ -211,6 +277,7 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 		r = error_text_set(error, EINVAL,
 			"[socket] has changed; that needs a restart, a reload keeps the socket as "
 			"it is");
+		name_socket_line(running, &config, error);
 		config_done(&config);
 		return r;
 	}

@@ -12,7 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define OPTIONS_MAX 64 /* rows of options.h's table, at most */
+
 struct config {
+	uint32_t lines[OPTIONS_MAX]; /* of each option, where the file's value is the one in use */
+
 	/* where and what */
 	char *config_path;    /* NULL: none */
 	char *socket_path;    /* --socket; default /run/draftd/draftd.sock */
@@ -66,6 +70,10 @@ int config_parse(int argc, char **argv, struct config *ret, struct error_text *e
 /* The same command line and file again, for a reload. */
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
 	struct error_text *error);
+
+/* Puts "FILE:LINE: " before a sentence about the value of the option `name` ("max-rows"), if that
+ * came from the file; else false. */
+bool config_name_line(const struct config *config, const char *name, struct error_text *error);
 
 /* The most bytes of inline data, unread replies and unfinished frames that may be held: for all,
  * and for one connection's requests. */

@@ -27,7 +27,6 @@ struct config_reader {
 	const char *at, *end;
 	unsigned line;
 	char value[LIMIT_CONFIG_LINE_BYTES + 1]; /* of the line that inih has */
-	unsigned set_at[OPTIONS_MAX];            /* line of each option, 0: not yet */
 	struct config *config;
 	struct error_text *error;
 	int result; /* 0, or the first failure */
@@ -180,12 +179,12 @@ static int take_setting(void *user, const char *section, const char *key, const 
 		return 0;
 	}
 	index = (size_t)(option - options);
-	if (reader->set_at[index] > 0) {
+	if (reader->config->lines[index] > 0) {
 		refuse(reader, EINVAL, "[%s] %s was set in line %u already; remove one of the two",
-			section, key, reader->set_at[index]);
+			section, key, reader->config->lines[index]);
 		return 0;
 	}
-	reader->set_at[index] = reader->line;
+	reader->config->lines[index] = reader->line;
 	r = option_set(option, reader->value, reader->config, &error);
 	if (r < 0) {
 		refuse(reader, -r, "[%s] %s %s", section, key, error.text);

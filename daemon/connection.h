@@ -114,10 +114,10 @@ void connection_send(struct connection *connection, struct parcel *parcel);
 void connection_refuse(struct connection *connection, bool has_id, uint32_t id,
 	enum error_code code, const char *text);
 
-/* Calls that are answered later: found by id, charged for `request->held_bytes`. */
 /* So many requests in flight more, or less: of the connection, its user, and the server. */
 void connection_count_inflight(struct connection *connection, int change);
 
+/* Calls that are answered later: found by id, charged for `request->held_bytes`. */
 struct request *connection_find(const struct connection *connection, uint32_t id);
 void connection_add(struct connection *connection, struct request *request);
 /* A call that was added, for a message; or NULL, and the client is refused for want of memory. */

@@ -1,6 +1,7 @@
 #include "gateway.h"
 
 #include "kernels/clock.h"
+#include "reload.h"
 #include "server.h"
 #include "stats.h"
 
@@ -179,7 +180,7 @@ static void reload(struct connection *connection, const struct message *message)
 	request = connection_begin(connection, message);
 	if (!request)
 		return;
-	server_reload(server, request);
+	reload_begin(server, request);
 }
 
 static void without_params(struct connection *connection, const struct message *message)

@@ -149,26 +149,26 @@ static void describe_no_room(const struct server *server, const struct user *use
 	const struct region_request *wire, int code, char *text, size_t text_bytes)
 {
 	const struct region_pool *pool = &server->regions;
-	const bool device = wire->memory == REGION_DEVICE;
+	const bool device = wire->memory == REGION_DEVICE, of_user = code == -EDQUOT;
+	const struct {
+		uint64_t used, most;
+		const char *limit;
+	} rooms[] = {
+		{pool->bytes, pool->bytes_max, "max_memory_bytes"},
+		{pool->device_bytes, pool->device_bytes_max, "max_device_bytes"},
+		{user->bytes, pool->user_bytes_max, "max_user_memory_bytes"},
+		{user->device_bytes, pool->user_device_bytes_max, "max_user_device_bytes"},
+	};
+	const size_t room = 2 * (size_t)of_user + device;
 
-	if (code == -ENOBUFS)
-		snprintf(text, text_bytes,
-			"bytes is %" PRIu64 ", all %s regions together have %" PRIu64
-			" of at most %" PRIu64 " (%s)",
-			wire->bytes, device ? "device" : "host",
-			device ? pool->device_bytes : pool->bytes,
-			device ? pool->device_bytes_max : pool->bytes_max,
-			device ? "max_device_bytes" : "max_memory_bytes");
-	else if (code == -EDQUOT)
-		snprintf(text, text_bytes,
-			"bytes is %" PRIu64 ", this user's %s regions have %" PRIu64
-			" of at most %" PRIu64 " (%s)",
-			wire->bytes, device ? "device" : "host",
-			device ? user->device_bytes : user->bytes,
-			device ? pool->user_device_bytes_max : pool->user_bytes_max,
-			device ? "max_user_device_bytes" : "max_user_memory_bytes");
-	else
+	if (code != -ENOBUFS && code != -EDQUOT)
 		snprintf(text, text_bytes, "out of memory");
+	else
+		snprintf(text, text_bytes,
+			"bytes is %" PRIu64 ", %s %s regions have %" PRIu64 " of at most %" PRIu64
+			" (%s)",
+			wire->bytes, of_user ? "this user's" : "all", device ? "device" : "host",
+			rooms[room].used, rooms[room].most, rooms[room].limit);
 }
 
 void gateway_region_open(struct connection *connection, const struct message *message, int fd)

@@ -140,14 +140,12 @@ static int remove_leftover(struct listener *listener, struct error_text *error)
 }
 
 int listener_claim(
-	struct listener *listener, const char *path, const char *group, struct error_text *error)
+	struct listener *listener, const char *path, gid_t group, struct error_text *error)
 {
 	int r;
 
-	*listener = (struct listener){.fd = -1, .lock_fd = -1};
-	r = listener_find_group(group, &listener->group, error);
-	if (r == 0)
-		r = notify_inherited_socket(&listener->fd, error);
+	*listener = (struct listener){.fd = -1, .lock_fd = -1, .group = group};
+	r = notify_inherited_socket(&listener->fd, error);
 	if (r < 0)
 		return r;
 	if (listener->fd >= 0) {

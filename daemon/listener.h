@@ -28,10 +28,10 @@ struct listener {
  * it is. Blocks while names are looked up. Returns 0 or -errno with `error` in one sentence. */
 int listener_find_group(const char *name, gid_t *ret, struct error_text *error);
 
-/* Takes the inherited socket if there is one, else claims `path`, for members of `group` (or NULL).
- * Does not listen yet. Returns 0 or -errno with `error` in one sentence. */
+/* Takes the inherited socket if there is one, else claims `path`, for members of `group` (-1: as
+ * the file is made). Does not listen yet. Returns 0 or -errno with `error` in one sentence. */
 int listener_claim(
-	struct listener *listener, const char *path, const char *group, struct error_text *error);
+	struct listener *listener, const char *path, gid_t group, struct error_text *error);
 
 /* Starts to listen: makes the socket file with permission bits `mode`. An inherited one listens
  * already. */

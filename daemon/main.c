@@ -106,11 +106,20 @@ static void announce(const struct server *server)
 		log_notice("ready on %s", server->listener.path);
 }
 
+static int find_group(const struct config *config, gid_t *ret, struct error_text *error)
+{
+	int r = listener_find_group(config->socket_group, ret, error);
+
+	if (r < 0)
+		config_name_line(config, "socket-group", error);
+	return r;
+}
+
 /* Answers --check-config: 1, or -errno. */
 static int check_config(struct config *config, struct error_text *error)
 {
 	gid_t group;
-	int r = listener_find_group(config->socket_group, &group, error);
+	int r = find_group(config, &group, error);
 
 	if (r == 0)
 		r = model_check(config, error);
@@ -126,13 +135,19 @@ static int check_config(struct config *config, struct error_text *error)
 static int claim(struct listener *listener, const struct config *config, struct error_text *error)
 {
 	sigset_t before;
+	gid_t group;
 	int r;
 
+	r = find_group(config, &group, error);
+	if (r < 0)
+		return r;
 	server_hold_signals(&before);
-	r = listener_claim(listener, config->socket_path, config->socket_group, error);
+	r = listener_claim(listener, config->socket_path, group, error);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r < 0 && listener->path) /* it is to be made, not inherited */
+		config_name_line(config, "socket", error);
 	return r;
 }
 

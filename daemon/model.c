@@ -131,7 +131,11 @@ static int open_checkpoint(
 		.soft_cap = config->soft_cap,
 	};
 
-	return checkpoint_open(config->model_path, &options, ret, error);
+	int r = checkpoint_open(config->model_path, &options, ret, error);
+
+	if (r < 0)
+		config_name_line(config, "model", error);
+	return r;
 }
 
 int model_check(const struct config *config, struct error_text *error)
@@ -248,6 +252,10 @@ static int open_heads(const struct config *config, const struct checkpoint *chec
 		r = open_head(config, checkpoint, &opening, model, error);
 		if (r < 0) {
 			name_replica(opening.replicas, opening.replica, error);
+			if (r == -ENODEV)
+				config_name_line(config,
+					strstr(error->text, "devices: ") ? "devices" : "backend",
+					error);
 			return r;
 		}
 		opening.replica++;

@@ -41,8 +41,6 @@ struct option_info {
 	const char *help;           /* one line, no full stop */
 };
 
-#define OPTIONS_MAX 64 /* rows, at most */
-
 extern const struct option_info options[];
 extern const size_t options_count;
 

@@ -1,8 +1,9 @@
-/* Serving another model without a restart: the configuration is read again, a worker loads and
- * tests the model beside the old one, for every replica, the engine swaps between launches.
- * Whatever fails before the swap changes nothing: the old model serves on, the log says why, and
- * the client that asked gets an error. Settings that clients rely on since hello, and the socket,
- * stay. */
+/* The configuration is read again, a worker loads and tests the model beside the old one, for every
+ * replica, the engine swaps between launches. Whatever fails before the swap changes nothing: the
+ * old model serves on, and the log and the client that asked are told why. Settings that clients
+ * rely on since hello, and the socket, stay. */
+#include "reload.h"
+
 #include "connection.h"
 #include "log.h"
 #include "notify.h"
@@ -48,16 +49,62 @@ static void next(struct server *server)
 
 	server->reload_again = false;
 	if (again && !server->draining)
-		server_reload(server, NULL);
+		reload_begin(server, NULL);
 }
 
-/* The client is told that, the operator why: the sentence may name a path. */
-static void refuse(struct server *server, struct request *request, const char *why)
+/* Puts `words` where the sentence has the path at the beginning of a word and `next` behind it. */
+static void put_in_place(
+	struct error_text *text, const char *path, const char *next, const char *words)
 {
+	const struct error_text whole = *text;
+	const size_t bytes = strlen(path);
+	const char *at = whole.text;
+
+	while ((at = strstr(at, path))) {
+		const char *rest = at + bytes;
+
+		if ((at == whole.text || at[-1] == ' ') && strncmp(rest, next, strlen(next)) == 0) {
+			error_text_set(text, EINVAL, "%.*s%s%s", (int)(at - whole.text), whole.text,
+				words, rest + strlen(next));
+			return;
+		}
+		at++;
+	}
+}
+
+/* No message to a client names a file of the daemon's: what that means stands in its place. A
+ * sentence that has a path after all only the log tells. */
+static void say_without_paths(
+	const char *model_path, const char *config_path, const char *why, struct error_text *told)
+{
+	bool shown = true;
+
+	error_text_set(told, EINVAL, "%s", why);
+	/* Longer paths are cut short where they stand in sentences, and not found. */
+	if (config_path) {
+		shown &= strlen(config_path) <= 120;
+		put_in_place(told, config_path, ":", "the configuration:");
+	}
+	if (model_path) {
+		shown &= strlen(model_path) <= 200;
+		put_in_place(told, model_path, "/", "the model's ");
+		put_in_place(told, model_path, ":", "the model:");
+	}
+	if (!shown || strchr(told->text, '/'))
+		error_text_set(told, EINVAL, "the daemon's log has the reason");
+}
+
+/* `model_path` is that of the new configuration; NULL: it was not read. */
+static void refuse(
+	struct server *server, struct request *request, const char *model_path, const char *why)
+{
+	struct error_text told, text;
+
 	server->stats.reloads_failed++;
 	log_error("reload refused, the old model serves on: %s", why);
-	answer(server, request, ERROR_INTERNAL,
-		"the reload was refused; the daemon's log has the reason");
+	say_without_paths(model_path, server->config.config_path, why, &told);
+	error_text_set(&text, EINVAL, "refused, the old model serves on: %.400s", told.text);
+	answer(server, request, ERROR_INTERNAL, text.text);
 	server_tell_ready(server, "; the last reload was refused");
 }
 
@@ -65,45 +112,56 @@ static int check_changes(
 	const struct config *old, const struct config *new, struct error_text *error)
 {
 	const struct {
-		const char *name;
+		const char *option, *key;
 		uint64_t old, new;
 	} fixed[] = {
-		{"engine_spin", old->engine_spin_us, new->engine_spin_us},
-		{"max_rows", old->max_rows, new->max_rows},
-		{"max_steps", old->max_steps, new->max_steps},
-		{"max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
-		{"max_inflight", old->max_inflight, new->max_inflight},
-		{"max_queue", old->max_queue, new->max_queue},
-		{"max_regions", old->max_regions, new->max_regions},
-		{"max_region_bytes", old->max_region_bytes, new->max_region_bytes},
+		{"engine-spin", "engine_spin", old->engine_spin_us, new->engine_spin_us},
+		{"max-rows", "max_rows", old->max_rows, new->max_rows},
+		{"max-steps", "max_steps", old->max_steps, new->max_steps},
+		{"max-frame-bytes", "max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
+		{"max-inflight", "max_inflight", old->max_inflight, new->max_inflight},
+		{"max-queue", "max_queue", old->max_queue, new->max_queue},
+		{"max-regions", "max_regions", old->max_regions, new->max_regions},
+		{"max-region-bytes", "max_region_bytes", old->max_region_bytes,
+			new->max_region_bytes},
 	};
 
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-		if (fixed[i].old != fixed[i].new)
-			return error_text_set(error, EINVAL,
-				"%s is %" PRIu64 " and would become %" PRIu64
-				"; that needs a restart",
-				fixed[i].name, fixed[i].old, fixed[i].new);
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+		if (fixed[i].old == fixed[i].new)
+			continue;
+		error_text_set(error, EINVAL,
+			"%s is %" PRIu64 " and would become %" PRIu64 "; that needs a restart",
+			fixed[i].key, fixed[i].old, fixed[i].new);
+		config_name_line(new, fixed[i].option, error);
+		return -EINVAL;
+	}
 	return 0;
 }
 
 /* What clients rely on, and where their regions lie. */
-static int check_model(
-	const struct server *server, const struct model *model, struct error_text *error)
+static int check_model(const struct server *server, const struct config *config,
+	const struct model *model, struct error_text *error)
 {
 	const struct markov_facts *old = &server->facts, *new = &model->facts;
 
-	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel)
-		return error_text_set(error, EINVAL,
+	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel) {
+		error_text_set(error, EINVAL,
 			"there would be %" PRIu32 " replicas of %" PRIu32 " devices, now %" PRIu32
 			" of %" PRIu32 "; that needs a restart",
 			model->replicas, new->tensor_parallel, server->replicas,
 			old->tensor_parallel);
-	if (new->vocab != old->vocab)
-		return error_text_set(error, EINVAL,
+		if (!config_name_line(config, "devices", error))
+			config_name_line(config, "tensor-parallel", error);
+		return -EINVAL;
+	}
+	if (new->vocab != old->vocab) {
+		error_text_set(error, EINVAL,
 			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
 			"; that needs a restart",
 			new->vocab, old->vocab);
+		config_name_line(config, "model", error);
+		return -EINVAL;
+	}
 	if (new->device_count != old->device_count)
 		return error_text_set(error, EINVAL,
 			"the new heads take %" PRIu32 " devices, the old ones %" PRIu32
@@ -127,7 +185,8 @@ static void load_work(uv_work_t *work)
 		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
 	if (reload->result < 0)
 		return;
-	reload->result = check_model(reload->server, &reload->model, &reload->error);
+	reload->result =
+		check_model(reload->server, &reload->config, &reload->model, &reload->error);
 	if (reload->result < 0)
 		model_close(&reload->model);
 }
@@ -140,7 +199,7 @@ static void load_done(uv_work_t *work, int status)
 	(void)status; /* never cancelled */
 	if (reload->result < 0) {
 		server->reload = NULL;
-		refuse(server, reload->request, reload->error.text);
+		refuse(server, reload->request, reload->config.model_path, reload->error.text);
 		reload_free(reload);
 		next(server);
 	} else {
@@ -187,7 +246,7 @@ void reload_abandoned(struct server *server)
 	server->reload = NULL;
 }
 
-void server_reload(struct server *server, struct request *request)
+void reload_begin(struct server *server, struct request *request)
 {
 	struct error_text error;
 	struct reload *reload;
@@ -209,7 +268,7 @@ void server_reload(struct server *server, struct request *request)
 	server_tell_reloading(server);
 	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
-		refuse(server, request, "out of memory");
+		refuse(server, request, NULL, "out of memory");
 		return;
 	}
 	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &error);
@@ -220,7 +279,7 @@ void server_reload(struct server *server, struct request *request)
 		strcmp(server->facts.backend, "cuda") == 0)
 		reload->config.backend = MARKOV_CUDA;
 	if (r != 0) {
-		refuse(server, request, error.text);
+		refuse(server, request, reload->config.model_path, error.text);
 		reload_free(reload);
 		return;
 	}

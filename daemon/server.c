@@ -4,6 +4,7 @@
 #include "gateway.h"
 #include "kernels/clock.h"
 #include "log.h"
+#include "reload.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -201,7 +202,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 static void on_hangup(uv_signal_t *handle, int number)
 {
 	(void)number;
-	server_reload(handle->data, NULL);
+	reload_begin(handle->data, NULL);
 }
 
 /* ---- beginning and end ---- */

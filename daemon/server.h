@@ -100,13 +100,6 @@ void server_drain(struct server *server, const char *reason);
 /* A device is lost, which the engine may not know yet: drains, and fails in the end. */
 void server_lose_device(struct server *server, const char *reason);
 
-/* reload.c: loads configuration and model beside the old and swaps. `request` (or NULL: asked by a
- * signal) is answered. */
-void server_reload(struct server *server, struct request *request);
-void reload_swapped(struct server *server);   /* the engine serves from the new heads */
-void reload_drained(struct server *server);   /* nobody needs to wait for it */
-void reload_abandoned(struct server *server); /* the engine is gone with it */
-
 /* ---- for connections ---- */
 
 /* Takes the limits of regions out of the configuration. */

@@ -8,6 +8,7 @@
 #include "gateway.h"
 #include "kernels/clock.h"
 #include "log.h"
+#include "reload.h"
 
 #include <stdlib.h>
 

@@ -18,7 +18,7 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	struct markov_facts *facts, void **ret_state, struct error_text *error)
 {
 	(void)options, (void)checkpoint, (void)progress, (void)user, (void)facts, (void)ret_state;
-	return error_text_set(error, ENOTSUP,
+	return error_text_set(error, ENODEV,
 		"this build has no CUDA backend: use the backend 'cpu' or 'auto', or a build with "
 		"CUDA");
 }

@@ -7,6 +7,7 @@
 #include "load.h"
 #include "plot.h"
 #include "spectrum.h"
+#include "text.h"
 #include "verify.h"
 
 #include <errno.h>
@@ -186,6 +187,20 @@ static int verify_sample(
 	return r;
 }
 
+/* A plan that was not kept is no failure: it is what was measured. But nobody should quote its
+ * percentiles without knowing. */
+static void warn_unsent(const struct load_options *options, const struct load_result *result)
+{
+	if (load_kept_its_plan(result))
+		return;
+	command_warn("%s of %s planned requests were not sent before the end, and are in no "
+		     "latency: draftd answered %s a second, with at most %u in flight. Plan fewer, "
+		     "or take more --concurrency, --connections or --threads",
+		text_count(result->unsent).at, text_count(load_planned_count(result)).at,
+		text_rate(result->seconds > 0 ? (double)result->requests / result->seconds : 0).at,
+		options->concurrency);
+}
+
 /* The exit code of a bench that ran and was reported. */
 static int judge(const struct bench *bench, const struct bench_verdict *verdict)
 {
@@ -200,6 +215,7 @@ static int judge(const struct bench *bench, const struct bench_verdict *verdict)
 	if (bench->wanted.ramp_us > 0 && bench->ramp.kept == 0)
 		return command_fail(
 			"no rate that was tried keeps a p99 of %g us", bench->wanted.ramp_us);
+	warn_unsent(&bench->wanted.load, bench->result);
 	return EXIT_SUCCESS;
 }
 
@@ -250,7 +266,8 @@ const struct command command_bench = {
 		"latency from there, so that a stall of draftd shows. Reports throughput, "
 		"percentiles of the latency, and where the time went. Ctrl-C ends it early, with "
 		"the report. Exits with 1 after "
-		"any error or difference.",
+		"any error or difference; planned requests that were not sent are no error, but "
+		"told on stderr when they are more than 1%.",
 	.options = bench_option_table,
 	.defaults = &bench_option_defaults,
 	.values_bytes = sizeof(bench_option_defaults),

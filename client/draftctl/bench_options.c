@@ -9,8 +9,6 @@
 
 #define DURATION_DEFAULT_S 5
 #define RAMP_DURATION_S    1
-#define INFLIGHT_CLOSED    8  /* if --concurrency is not given */
-#define INFLIGHT_OPEN      64 /* the same, a connection */
 
 static const char *const base_choices[] = {
 	"inline", "host", "device", NULL}; /* as enum load_base */
@@ -29,7 +27,8 @@ const struct option_spec bench_option_table[] = {
 		.offset = offsetof(struct bench_options, load.concurrency),
 		.min = 1,
 		.max = LOAD_INFLIGHT_MAX,
-		.absent = "8, 64 a connection with --rate or --schedule",
+		.absent = "8, 64 a connection with --rate or --schedule; fewer where draftd takes "
+			  "fewer",
 	},
 	{
 		.name = "rate",
@@ -240,7 +239,6 @@ const struct bench_options bench_option_defaults = {
 int bench_options_check(struct bench_options *wanted)
 {
 	struct load_options *o = &wanted->load;
-	bool open = o->rate > 0 || wanted->ramp_us > 0 || wanted->schedule != NULL;
 
 	if (o->rate > 0 && wanted->schedule != NULL)
 		return command_misuse("bench: --rate and --schedule both plan the requests: give "
@@ -254,13 +252,7 @@ int bench_options_check(struct bench_options *wanted)
 		o->duration_s = RAMP_DURATION_S;
 	if (o->arrival != ARRIVAL_CONSTANT && o->rate == 0)
 		return command_misuse("bench: --arrival needs --rate R or --ramp US");
-	if (o->concurrency == 0)
-		o->concurrency = open                               ? INFLIGHT_OPEN * o->connections
-				 : o->connections > INFLIGHT_CLOSED ? o->connections
-								    : INFLIGHT_CLOSED;
-	if (o->concurrency > LOAD_INFLIGHT_MAX)
-		o->concurrency = LOAD_INFLIGHT_MAX;
-	if (o->concurrency < o->connections)
+	if (o->concurrency > 0 && o->concurrency < o->connections)
 		return command_misuse("bench: --concurrency %u is less than --connections %u: some "
 				      "would have nothing to do",
 			o->concurrency, o->connections);

@@ -174,8 +174,10 @@ static void print_processor_time(const struct load_result *result)
 		result->wall_s > 0 ? 100 * used / result->wall_s : 0);
 }
 
-static void print_load(const struct load_options *options)
+static void print_load(const struct load_options *options, const struct draft_model *model)
 {
+	const bool all =
+		options->concurrency == (uint64_t)options->connections * model->max_inflight;
 	const struct mix_kind *kind = &options->mix.kinds[0];
 
 	if (options->rate > 0)
@@ -183,8 +185,9 @@ static void print_load(const struct load_options *options)
 			options->arrival == ARRIVAL_POISSON ? "poisson" : "constant");
 	if (options->schedule.count > 0)
 		printf("%zu scheduled arrivals, ", options->schedule.count);
-	printf("%s%u in flight over %u connection%s, %u thread%s; ",
-		load_is_open(options) ? "at most " : "", options->concurrency, options->connections,
+	printf("%s%u in flight%s over %u connection%s, %u thread%s; ",
+		load_is_open(options) ? "at most " : "", options->concurrency,
+		all ? " (all that draftd takes)" : "", options->connections,
 		options->connections == 1 ? "" : "s", options->threads,
 		options->threads == 1 ? "" : "s");
 	if (options->mix.count > 1)
@@ -207,7 +210,7 @@ void bench_report_print(const struct bench_report *report)
 	printf("%s serves %s: vocabulary %u, rank %u, on %s\n", model->server, model->name,
 		model->vocab, model->rank, model->backend);
 	print_environment(report->environment);
-	print_load(options);
+	print_load(options, model);
 	printf("\n  %-14s %10s %14s\n", "", "in all", "a second");
 	printf("  %-14s %10s %14s\n", "requests", text_count(result->requests).at,
 		text_rate((double)result->requests / seconds).at);

@@ -33,6 +33,15 @@ int command_misuse(const char *format, ...)
 	return EXIT_USAGE;
 }
 
+void command_warn(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	say(format, arguments);
+	va_end(arguments);
+}
+
 int command_print_json(json_t *root)
 {
 	if (root == NULL)

@@ -52,6 +52,9 @@ int command_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for options that contradict each other: returns EXIT_USAGE. */
 int command_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The same of something that is no failure, but not to be overlooked. */
+void command_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Prints a document, which it takes, and returns the exit code. NULL, as json_pack() gives for what
  * it cannot encode, is a failure. */
 int command_print_json(json_t *root);

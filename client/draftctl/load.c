@@ -12,6 +12,8 @@
 #define BLOCKS_BYTES      (64u << 20)
 #define WORKER_STREAM     100 /* of the seed; the next workers' follow */
 #define BASE_SCALE        4.0f
+#define INFLIGHT_CLOSED   8    /* if the options leave it open */
+#define INFLIGHT_OPEN     64   /* the same, a connection */
 #define FRAME_OTHER_BYTES 1024 /* of a draft request's frame beside its columns and base */
 #define FRAME_ROW_BYTES   40   /* of its columns, for a row, at most */
 
@@ -199,7 +201,22 @@ static int allocate(struct load *load, struct error_text *error)
 	return 0;
 }
 
-int load_open(const struct load_options *options, const struct common *common, struct load **ret,
+/* How many requests are in flight where the user did not say: no more than draftd takes. */
+static uint32_t default_concurrency(
+	const struct load_options *options, const struct draft_model *model)
+{
+	uint64_t most = (uint64_t)options->connections * model->max_inflight;
+	uint64_t wanted = options->connections * INFLIGHT_OPEN;
+
+	if (!load_is_open(options))
+		wanted = options->connections > INFLIGHT_CLOSED ? options->connections
+								: INFLIGHT_CLOSED;
+	if (most > LOAD_INFLIGHT_MAX)
+		most = LOAD_INFLIGHT_MAX;
+	return (uint32_t)(wanted < most ? wanted : most);
+}
+
+int load_open(struct load_options *options, const struct common *common, struct load **ret,
 	struct error_text *error)
 {
 	uint32_t connections = options->connections;
@@ -221,6 +238,9 @@ int load_open(const struct load_options *options, const struct common *common, s
 	if (r < 0)
 		goto out;
 	model = draft_model(load->lines[0].draft);
+	if (options->concurrency == 0)
+		options->concurrency = default_concurrency(options, model);
+	load->options.concurrency = options->concurrency;
 	load->block_bytes = mix_cells_max(&options->mix) * model->vocab * 2;
 	r = check_limits(load, model, error);
 	if (r == 0)

@@ -32,11 +32,11 @@ enum load_base {
 };
 
 struct load_options {
-	uint32_t concurrency;     /* requests in flight at most, over all connections */
-	uint32_t connections;     /* at most as many as requests in flight */
-	uint32_t threads;         /* at most as many as connections */
-	double rate;              /* requests planned a second; 0: a closed load, or a schedule */
-	unsigned arrival;         /* enum arrival_kind */
+	uint32_t concurrency; /* requests in flight at most, over all connections; 0: a default */
+	uint32_t connections; /* at most as many as requests in flight */
+	uint32_t threads;     /* at most as many as connections */
+	double rate;          /* requests planned a second; 0: a closed load, or a schedule */
+	unsigned arrival;     /* enum arrival_kind */
 	struct schedule schedule; /* its reader's; no times: none */
 	struct mix mix;
 	unsigned base;     /* enum load_base */
@@ -91,8 +91,9 @@ struct load_result {
 
 struct load;
 
-/* Connects, opens regions and draws the data. Returns 0, or -errno with `error`. */
-int load_open(const struct load_options *options, const struct common *common, struct load **ret,
+/* Connects, opens regions and draws the data. Sets options->concurrency where it is 0, to no more
+ * than draftd takes. Returns 0, or -errno with `error`. */
+int load_open(struct load_options *options, const struct common *common, struct load **ret,
 	struct error_text *error);
 void load_close(struct load *load); /* NULL is fine */
 
@@ -117,5 +118,12 @@ bool load_is_open(const struct load_options *options);
 
 /* How many error replies and failures of connections there were that nobody asked for. */
 uint64_t load_error_count(const struct load_result *result);
+
+/* How many requests an open load planned. */
+uint64_t load_planned_count(const struct load_result *result);
+
+/* Whether all but a hundredth of what an open load planned was sent. (A few of the last are unsent
+ * where the end of the time met all lanes in use.) */
+bool load_kept_its_plan(const struct load_result *result);
 
 #endif

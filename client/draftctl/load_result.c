@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#define UNSENT_SHARE 0.01 /* of what was planned, that is no cause to worry */
+
 void load_result_count(struct load_result *result, int code, uint64_t count, const char *text)
 {
 	struct load_error *error = result->errors;
@@ -51,4 +53,14 @@ uint64_t load_error_count(const struct load_result *result)
 	for (unsigned i = 0; i < result->error_kinds; i++)
 		count += result->errors[i].count;
 	return count - result->missed;
+}
+
+uint64_t load_planned_count(const struct load_result *result)
+{
+	return result->requests + result->unsent + result->missed + load_error_count(result);
+}
+
+bool load_kept_its_plan(const struct load_result *result)
+{
+	return (double)result->unsent <= UNSENT_SHARE * (double)load_planned_count(result);
 }

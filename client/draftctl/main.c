@@ -62,11 +62,7 @@ static const struct option_spec common_options[] = {
 
 static struct common common_defaults(void)
 {
-	const char *socket_path = getenv("DRAFTD_SOCKET");
-
-	if (socket_path == NULL || socket_path[0] == '\0')
-		socket_path = DRAFT_SOCKET_DEFAULT;
-	return (struct common){.socket_path = socket_path, .timeout_s = 10};
+	return (struct common){.socket_path = draft_socket_default(), .timeout_s = 10};
 }
 
 /* Lists the commands whose name begins with `prefix`. */

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#define UNSENT_SHARE 0.01
-
 struct ramp ramp_start(double bound_us, double rate_first)
 {
 	return (struct ramp){.bound_ns = bound_us * 1e3, .rate = rate_first};
@@ -26,8 +24,7 @@ bool ramp_note(struct ramp *ramp, const struct load_result *result)
 	};
 
 	step.kept = result->requests > 0 && (double)step.p99_ns <= ramp->bound_ns &&
-		    (double)result->unsent <=
-			    UNSENT_SHARE * (double)(result->requests + result->unsent);
+		    load_kept_its_plan(result);
 	ramp->steps[ramp->count++] = step;
 	ramp->again = !step.kept && !ramp->again;
 	if (ramp->again)

@@ -32,7 +32,7 @@ struct ramp {
 struct ramp ramp_start(double bound_us, double rate_first);
 
 /* Notes what came of `rate`, and sets the next one. Whether it kept the bound: the p99 is within
- * it, and 99% of what was planned was sent. */
+ * it, and load_kept_its_plan(). */
 bool ramp_note(struct ramp *ramp, const struct load_result *result);
 
 /* Whether there is nothing left to try. */

@@ -2,8 +2,8 @@
  * look, and that waits for a draftd that is away; else a line a look, and an end with draftd's. */
 #include "clock.h"
 #include "command.h"
+#include "devices.h"
 #include "terminal.h"
-#include "text.h"
 #include "top_view.h"
 
 #include <jansson.h>
@@ -61,22 +61,15 @@ static void look_done(struct look *look)
 }
 
 /* The lines about draftd's devices. NULL without memory. */
-static char *describe_devices(const struct draft *draft)
+static char *describe_devices(const struct draft *draft, json_t *stats)
 {
-	struct draft_device device;
 	char *text = NULL;
 	size_t bytes;
 	FILE *to = open_memstream(&text, &bytes);
 
 	if (to == NULL)
 		return NULL;
-	for (uint32_t i = 0; draft_device_at(draft, i, &device); i++) {
-		fprintf(to, "device %-3u ", i);
-		text_put_plain(to, device.name);
-		fprintf(to, ", %s (", text_bytes(device.memory_bytes).at);
-		text_put_plain(to, device.uuid);
-		fputs(")\n", to);
-	}
+	devices_print(to, draft, stats, TOP_LABEL_WIDTH);
 	if (fclose(to) != 0) {
 		free(text);
 		return NULL;
@@ -100,7 +93,7 @@ static int take(struct look *look, const char **ret_why)
 	look->away = false;
 	now = json_loads(text, 0, NULL);
 	free(text);
-	devices = describe_devices(look->draft);
+	devices = describe_devices(look->draft, now);
 	if (!json_is_object(now) || devices == NULL) {
 		*ret_why = devices == NULL ? "out of memory"
 					   : "draftd's statistics are not a JSON object";
@@ -194,17 +187,23 @@ static int run_in_lines(struct look *look, const struct top_options *wanted)
 	const int64_t interval_ns = (int64_t)(wanted->interval_s * 1e9);
 	int64_t due_ns = clock_ns();
 	const char *why;
-	char *line;
 
-	fputs(top_line_head, stdout);
 	for (uint32_t looks = 1;; looks++) {
+		char *head = NULL, *line;
+
 		if (take(look, &why) < 0)
 			return command_fail("%s", why);
+		if (looks == 1)
+			head = top_line_head(look->now);
 		line = top_line(look->before, look->now);
-		if (line == NULL)
-			return command_fail("out of memory");
-		fputs(line, stdout);
+		if (line != NULL && head != NULL)
+			printf("%s%s", look->devices, head);
+		if (line != NULL)
+			fputs(line, stdout);
+		free(head);
 		free(line);
+		if (line == NULL || (looks == 1 && head == NULL))
+			return command_fail("out of memory");
 		/* Whoever reads the pipe sees each line at once; main says why it can't be written.
 		 */
 		if (fflush(stdout) != 0 || looks == wanted->count)
@@ -236,7 +235,8 @@ const struct command command_top = {
 	.description =
 		"Shows rates, occupancy, queue, latencies and errors from one look to the next; "
 		"at first, all since draftd's start. On a terminal it fills the screen until q is "
-		"pressed, and waits for a draftd that restarts; else it prints a line a look.",
+		"pressed, and waits for a draftd that restarts; else it prints the devices, and a "
+		"line a look.",
 	.options = options,
 	.defaults = &defaults,
 	.values_bytes = sizeof(defaults),

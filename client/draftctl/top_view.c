@@ -224,23 +224,32 @@ static void print_errors(FILE *to, json_t *before, json_t *now)
 	fprintf(to, "%s\n", any ? "" : "none");
 }
 
-/* Of several, how busy each one is. */
-static void print_replicas(FILE *to, json_t *before, json_t *now, double seconds)
+/* How many are told apart: none, where there is only one. */
+static size_t replicas_shown(json_t *document)
+{
+	size_t count = json_array_size(json_object_get(document, "replicas"));
+
+	return count < 2 ? 0 : count;
+}
+
+/* How busy a replica was. */
+static struct text replica_busy(json_t *before, json_t *now, size_t replica, double seconds)
 {
 	json_t *old = json_object_get(same_run(before, now), "replicas");
 	json_t *replicas = json_object_get(now, "replicas");
-	json_t *replica;
-	size_t i;
 
-	if (json_array_size(replicas) < 2)
+	return percent(
+		rise(json_array_get(old, replica), json_array_get(replicas, replica), "busy_us") /
+		1e6 / seconds);
+}
+
+static void print_replicas(FILE *to, json_t *before, json_t *now, double seconds)
+{
+	if (replicas_shown(now) == 0)
 		return;
 	fprintf(to, "replicas  ");
-	json_array_foreach(replicas, i, replica)
-	{
-		double busy_us = rise(json_array_get(old, i), replica, "busy_us");
-
-		fprintf(to, " %zu: %s", i, percent(busy_us / 1e6 / seconds).at);
-	}
+	for (size_t i = 0; i < replicas_shown(now); i++)
+		fprintf(to, " %zu: %s", i, replica_busy(before, now, i, seconds).at);
 	fputc('\n', to);
 }
 
@@ -288,6 +297,15 @@ static void print_screen(FILE *to, json_t *before, json_t *now, const char *devi
 	fputs(devices, to);
 }
 
+/* What was written to a stream of open_memstream(), or NULL. */
+static char *close_text(FILE *to, char **text)
+{
+	if (fclose(to) == 0)
+		return *text;
+	free(*text);
+	return NULL;
+}
+
 char *top_screen(json_t *before, json_t *now, const char *devices)
 {
 	char *text = NULL;
@@ -297,29 +315,43 @@ char *top_screen(json_t *before, json_t *now, const char *devices)
 	if (to == NULL)
 		return NULL;
 	print_screen(to, before, now, devices);
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return close_text(to, &text);
 }
 
-const char top_line_head[] = "requests/s     rows/s   tokens/s occupancy     busy  queue inflight"
-			     "        p50        p99   errors/s\n";
+char *top_line_head(json_t *now)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
+
+	if (to == NULL)
+		return NULL;
+	fprintf(to, "%10s %10s %10s %9s %8s %6s %8s %10s %10s %10s", "requests/s", "rows/s",
+		"tokens/s", "occupancy", "busy", "queue", "inflight", "p50", "p99", "errors/s");
+	for (size_t i = 0; i < replicas_shown(now); i++)
+		fprintf(to, " %6s %zu", "busy", i);
+	fputc('\n', to);
+	return close_text(to, &text);
+}
 
 char *top_line(json_t *before, json_t *now)
 {
 	const struct top_rates rates = top_rates(before, now);
-	char *text;
+	char *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
 
-	if (asprintf(&text, "%10s %10s %10s %9s %8s %6s %8s %10s %10s %10s\n",
-		    text_rate(rates.requests).at, text_rate(rates.rows).at,
-		    text_rate(rates.tokens).at, percent(rates.occupancy).at, percent(rates.busy).at,
-		    text_count(count_of(now, "queue_depth")).at,
-		    text_count(count_of(now, "inflight")).at,
-		    duration(top_quantile_us(before, now, "total", 0.5)).at,
-		    duration(top_quantile_us(before, now, "total", 0.99)).at,
-		    text_rate(rates.errors).at) < 0)
+	if (to == NULL)
 		return NULL;
-	return text;
+	fprintf(to, "%10s %10s %10s %9s %8s %6s %8s %10s %10s %10s", text_rate(rates.requests).at,
+		text_rate(rates.rows).at, text_rate(rates.tokens).at, percent(rates.occupancy).at,
+		percent(rates.busy).at, text_count(count_of(now, "queue_depth")).at,
+		text_count(count_of(now, "inflight")).at,
+		duration(top_quantile_us(before, now, "total", 0.5)).at,
+		duration(top_quantile_us(before, now, "total", 0.99)).at,
+		text_rate(rates.errors).at);
+	for (size_t i = 0; i < replicas_shown(now); i++)
+		fprintf(to, " %8s", replica_busy(before, now, i, rates.seconds).at);
+	fputc('\n', to);
+	return close_text(to, &text);
 }

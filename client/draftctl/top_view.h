@@ -20,10 +20,12 @@ struct top_rates top_rates(json_t *before, json_t *now);
  * what came between the two documents does not exceed, in microseconds; NaN if nothing came. */
 double top_quantile_us(json_t *before, json_t *now, const char *which, double part);
 
-/* The screen, or a line below top_line_head, each line ending in a newline. NULL without memory;
- * else the caller's to free. */
+#define TOP_LABEL_WIDTH 10 /* of the screen's first column */
+
+/* The screen, or a line and the one that is to stand above all of them, each line ending in a
+ * newline. NULL without memory; else the caller's to free. */
 char *top_screen(json_t *before, json_t *now, const char *devices);
+char *top_line_head(json_t *now);
 char *top_line(json_t *before, json_t *now);
-extern const char top_line_head[];
 
 #endif

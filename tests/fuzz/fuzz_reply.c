@@ -47,10 +47,7 @@ struct waiting {
 	char *json, *text;
 };
 
-static struct call *start(struct draft *draft,
-	int (*take)(struct draft *, const struct call *, struct message *, struct frame *,
-		struct message_fault *),
-	struct waiter *waiter, void *into)
+static struct call *start(struct draft *draft, call_take *take, struct waiter *waiter, void *into)
 {
 	struct call *call;
 

@@ -2,7 +2,7 @@
 
 Nothing here comes from the C code. Two tables of the page are left out, and so models and requests must be such that they aren't
 needed: weights are multiples of 1/8 up to 1, whose sums are the same in any order; there is no soft cap; temperatures are zero, powers
-of two, infinities or NaN, whose reciprocals are exact.
+of two (subnormal ones, too), infinities or NaN, whose reciprocals are exact.
 """
 
 import json
@@ -10,7 +10,10 @@ import json
 import numpy as np
 
 F32 = np.float32
-TEMPERATURES = (0.0, -0.0, 0.125, 0.5, 1.0, 1.0, 2.0, 8.0, -1.0, float("inf"), float("-inf"), float("nan"))
+TEMPERATURES = (
+    0.0, -0.0, 0.125, 0.5, 1.0, 1.0, 2.0, 8.0, -1.0, 2.0**-126, 2.0**-149, -(2.0**-130), 2.0**127,
+    float("inf"), float("-inf"), float("nan"),
+)
 M64 = 2**64 - 1
 
 
@@ -44,6 +47,13 @@ def fma(a, b, c):
 def fma_ftz(a, b, c):
     result = fma(a, b, c)
     return np.where(np.abs(result) < f32_of_bits(0x00800000), np.copysign(F32(0), result), result)
+
+
+def div_full(a, b):
+    """Section 5. `b` is what TEMPERATURES says."""
+    size = np.abs(b)
+    scale = np.where((size > 2.0**126) & np.isfinite(b), F32(0.25), np.where((size > 0) & (size < 2.0**-126), F32(2**24), F32(1)))
+    return (a * scale) * (F32(1) / (b * scale))
 
 
 LOG = f32_of_bits(0xBDF8CDCC, 0x3E0F2955, 0xBE2AD8B9, 0x3E4CED0B, 0xBE7FFF22, 0x3EAAAA78, 0xBF000000)
@@ -130,7 +140,7 @@ class Head:
                 logits[:, step] = narrow(self.multiplier * widen(x))
                 value = widen(logits[:, step])
                 if sampled.any():
-                    noised = value * (F32(1) / temperature) - noise(seeds, positions, step, vocab)
+                    noised = div_full(value, temperature) - noise(seeds, positions, step, vocab)
                     value = np.where(sampled[:, None], noised, value)
                 previous = np.argmax(value, axis=1)  # NumPy's order is section 6's: the first NaN, else the first of the largest
                 tokens[:, step] = previous

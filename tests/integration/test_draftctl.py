@@ -211,6 +211,8 @@ def test_help_and_version():
 
 def test_socket_from_the_environment(daemon):
     good(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": str(daemon.socket)}))
+    good(draftctl("ping", socket=daemon.socket, env=os.environ | {"DRAFTD_SOCKET": "/none"}))
+    assert "default /run/draftd/draftd.sock" in good(draftctl("ping", "--help", env=os.environ | {"DRAFTD_SOCKET": ""}))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["stats"], ["metrics"], ["ping", "--count", "100000"]], ids=" ".join)

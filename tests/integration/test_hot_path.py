@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import struct
 
 import pytest
@@ -50,6 +51,11 @@ def test_the_daemon_allocates_nothing_for_a_draft(start, folder, options):
                     assert client.wait(one)[0]["tokens"] == tokens
                 client.wait(sent[-1])
 
+        os.kill(daemon.pid, signal.SIGSTOP)  # so that more is in flight at once than ever below
+        burst = [client.submit(method, params if method == "draft" else {}) for method in ["draft", "ping"] * 8]
+        os.kill(daemon.pid, signal.SIGCONT)
+        for one in burst:
+            client.wait(one)
         some(20)
         before = count()
         assert before > 0

@@ -14,7 +14,7 @@ import pytest
 
 import golden
 import wire_codec
-from conftest import BUILD, MODEL, PATIENCE_S, ROOT, WRAPPER
+from conftest import BUILD, MODEL, PATIENCE_S, ROOT, WRAPPER, draftctl
 from wire_codec import ErrorReply
 
 CASE = golden.case("greedy_small")
@@ -294,6 +294,12 @@ CONFIGS = {
     "long line": ("[model]\npath = " + "x" * 5000, ":2: the line is 5007 bytes long; the most is 4096"),
     "bad value": ("[backend]\nname = gpu\n", ':2: [backend] name is "gpu"; it must be one of auto, cpu, cuda'),
     "NUL": ("[log]\nlevel = in\0fo\n", ":2: byte 11 is 0x00"),
+    "frames over replies": (
+        "[limits]\nmax_frame_bytes = 512M\n[model]\npath = x\n", ":2: max_output_bytes is 268435456, less than max_frame_bytes",
+    ),
+    "regions over memory": ("[model]\npath = x\n[limits]\nmax_memory_bytes = 1K\n", ":4: max_memory_bytes is 1024, less than"),
+    "group": ("[model]\npath = x\n[socket]\ngroup = no-such-group\n", ":4: [socket] group is no-such-group; there is no such"),
+    "model": ("[model]\n\npath = /none\n", ":3: /none: can't be opened: No such file or directory"),
 }
 
 
@@ -302,7 +308,22 @@ CONFIGS = {
 def test_bad_configuration(start, folder, name, check):
     path = folder / "c"
     path.write_text(CONFIGS[name][0])
-    refuses(start("--config", path, *check, wait=False), f"{path}{CONFIGS[name][1]}")
+    refuses(start("--config", path, *check, model=None, wait=False), f"{path}{CONFIGS[name][1]}")
+
+
+@needs_no_gpu
+def test_gpus_that_are_not_there_are_named_with_their_line(folder):
+    path = folder / "c"
+    for text, line in ("[backend]\n\nname = cuda\n", 3), ("[backend]\nname = cuda\ndevices = 0\n", 2):
+        path.write_text(f"{text}[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n")
+        done = run("--config", path)
+        assert done.returncode == 1 and f"{path}:{line}: " in done.stderr and "'auto'" in done.stderr
+
+
+def test_a_socket_that_cannot_be_made_is_named_with_its_line(start, folder):
+    path = folder / "c"
+    path.write_text("[socket]\npath = /none/s\n")
+    refuses(start("--config", path, command=["env"], wait=False), f"{path}:2: the socket's folder does not exist: /none/s")
 
 
 def run(*arguments):
@@ -393,14 +414,51 @@ def test_bad_reload_changes_nothing_and_says_why(reloadable):
         lambda: (write(), model.unlink()),
     ):
         damage()
-        with pytest.raises(ErrorReply) as refused:
+        with pytest.raises(ErrorReply):
             daemon.probe.call("reload")
-        assert str(daemon.folder.parent) not in refused.value.message  # messages never have a path
         reload_by_signal(daemon)
         after = daemon.probe.call("draft", CASE.params())[0]
         assert (after["tokens"], after["generation"]) == (before["tokens"], before["generation"])
     assert "draftd.conf:4: [limits] has no key max_row" in daemon.log
     assert daemon.alive()
+
+
+def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
+    """With the line of a setting, but no file's name; the log has the paths. draftctl passes it on."""
+    daemon, write, model = reloadable
+    conf = folder / "draftd.conf"
+    checkpoint = folder / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{")
+    named = lambda path, more="": conf.write_text(f"[model]\npath = {path}\n{more}")
+    deep = folder / ("d" * 200) / "m"
+    for damage, why in (
+        (lambda: write("[limits]\nmax_row = 1\n"), "the configuration:4: [limits] has no key max_row; draftd --help lists the keys"),
+        (lambda: write("[limits]\nmax_rows = 7\n"), "the configuration:4: max_rows is 64 and would become 7; that needs a restart"),
+        (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "the configuration:4: max_memory_bytes is 1, less than max_region_bytes"),
+        (lambda: write("[socket]\nmode = 0600\n"), "the configuration:4: [socket] has changed; that needs a restart"),
+        (lambda: named(folder / "none" / "m"), "the configuration:2: the model: can't be opened: No such file or directory"),
+        (lambda: named(golden.case("wide_rank").path), "the configuration:2: the new model scores"),
+        (lambda: named(checkpoint), "the configuration:2: the model's config.json: "),
+        (lambda: named(f"{checkpoint}/"), "the configuration:2: the model's config.json: "),
+        (lambda: named("m"), "the configuration:2: the model: can't be opened"),
+        (lambda: named(deep), "the daemon's log has the reason"),  # too long to be found in the sentence
+        (lambda: (write(), model.write_bytes(b"no model")), "the configuration:2: the model: "),
+        (lambda: (write(), model.unlink()), "the configuration:2: the model: can't be opened: No such file or directory"),
+        (lambda: conf.unlink(), "the configuration: can't be opened: No such file or directory"),
+    ):
+        damage()
+        with pytest.raises(ErrorReply) as refused:
+            daemon.probe.call("reload")
+        assert refused.value.name == "INTERNAL"
+        assert refused.value.message.startswith(f"refused, the old model serves on: {why}"), refused.value.message
+        assert "/" not in refused.value.message
+    asked = draftctl("reload", socket=daemon.socket)
+    assert asked.returncode == 1
+    assert asked.stderr == (
+        "draftctl: reload: refused, the old model serves on: the configuration: can't be opened: No such file or directory\n"
+    )
+    assert f"{conf}:4: [limits] has no key" in daemon.log and f"{conf}:2: {model}: can't be opened" in daemon.log
 
 
 def test_reload_under_load(reloadable):

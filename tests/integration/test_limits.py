@@ -142,7 +142,7 @@ def test_regions(start):
             one.call("region_close", {"region": region})
         region = opened(one, 1 << 20)
         opened(two, 1 << 20)
-        with refused("RESOURCE_EXHAUSTED", 2097152):
+        with refused("RESOURCE_EXHAUSTED", "bytes is 1, all host regions have 2097152 of at most 2097152 (max_memory_bytes)"):
             opened(two, 1)
         one.call("region_close", {"region": region})
         opened(two, 1 << 20)

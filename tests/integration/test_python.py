@@ -3,6 +3,7 @@
 import array
 import copy
 import ctypes
+import ctypes.util
 import errno
 import fcntl
 import gc
@@ -37,7 +38,7 @@ os.environ["LIBDRAFT"] = str(BUILD / "libdraft.so.0")
 sys.path.insert(0, str(PACKAGES))
 
 import draft
-from draft import _buffers, _dlpack, _library, errors
+from draft import _buffers, _cuda, _dlpack, _library, errors
 
 by_case = pytest.mark.parametrize("path", golden.PATHS, ids=lambda path: path.stem)
 
@@ -153,11 +154,15 @@ def test_errors_of_this_side():
         (errno.EPROTO, draft.ConnectionLost, ConnectionError),
         (errno.EINVAL, draft.InvalidArgument, ValueError),
         (errno.EBUSY, draft.RegionInUse, BufferError),
+        (errno.ENODEV, draft.NotSupported, draft.DraftError),
         (errno.EIO, draft.DraftError, Exception),
     ):
         error = errors.error_of(-code, b"a sentence")
         assert type(error) is kind and isinstance(error, base)
-        assert (error.code, error.name, str(error)) == (-code, os.strerror(code), "a sentence")
+        for error in error, pickle.loads(pickle.dumps(error)):
+            assert (error.code, error.name, str(error)) == (-code, os.strerror(code), "a sentence")
+            if isinstance(error, OSError):
+                assert error.errno == code
 
 
 def test_every_public_name_is_exported():
@@ -180,6 +185,15 @@ def test_nobody_there(folder):
     assert refused(draft.NotRunning, "refused", draft.connect, folder / "file").retryable
     refused(draft.InvalidArgument, "socket_path", draft.connect, "/" + "x" * 200)
     refused(draft.InvalidArgument, "client_name", draft.connect, folder / "none", client_name="\n")
+
+
+def test_socket_from_the_environment(daemon, folder, monkeypatch):
+    monkeypatch.setenv("DRAFTD_SOCKET", str(daemon.socket))
+    with draft.connect() as d:
+        d.ping()
+    refused(draft.NotRunning, str(folder / "none"), draft.connect, folder / "none")
+    monkeypatch.setenv("DRAFTD_SOCKET", "x" * 200)
+    refused(draft.InvalidArgument, "DRAFTD_SOCKET", draft.connect)
 
 
 def test_refused_requests(start):
@@ -377,6 +391,11 @@ def test_columns_that_do_not_fit_are_converted():
             assert view.tolist() == list(values)
     assert _buffers.column("x", _buffers.FLOAT32, numpy.float32(0.5), 2).tolist() == [0.5, 0.5]
     assert _buffers.column("x", _buffers.INT64, -7, 2).tolist() == [-7, -7]
+    for number in numpy.array(3), numpy.array(3, numpy.uint8), numpy.int64(3), numpy.array(True) + 2:
+        for kind in _buffers.UINT32, _buffers.INT64, _buffers.FLOAT32:
+            assert _buffers.column("x", kind, number, 2).tolist() == [3, 3]
+            refused(draft.InvalidArgument, "x can't be a column", _buffers.column, "x", kind, number)  # anchors: one says nothing
+    refused(draft.InvalidArgument, "it has integers from -2^63 to 2^63-1", _buffers.column, "x", _buffers.INT64, 2**63, 2)
 
 
 # ---- pipelined ----
@@ -576,6 +595,42 @@ def test_reconnect_to_a_daemon_that_restarts(start, folder):
         assert tokens.tolist() == [case.tokens_of(row) for row in range(case.rows)]
 
 
+def test_a_reconnect_can_be_interrupted(start, handler):
+    daemon = start()
+    with connect(daemon) as d:
+        daemon.probe.close()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.wait() == 0
+
+        def stop():
+            raise Stop
+
+        def work():
+            while d._lock.acquire(blocking=False):  # until reconnect() has it
+                d._lock.release()
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        handler(stop)
+        thread = threading.Thread(target=work)
+        thread.start()
+        with pytest.raises(Stop):
+            d.reconnect(within_us=PATIENCE_S * 1000000)
+        thread.join()
+
+
+def test_a_reconnect_has_the_connections_timeout(daemon):
+    """A draftd that is slow to answer, not away: also without within_us."""
+    with connect(daemon) as d:
+        os.kill(daemon.pid, signal.SIGSTOP)
+        timer = threading.Timer(0.3, os.kill, (daemon.pid, signal.SIGCONT))
+        timer.start()
+        try:
+            d.reconnect()
+        finally:
+            timer.join()
+        d.ping()
+
+
 def test_going_away(daemon):
     with connect(daemon) as d:
         assert d.going_away is None
@@ -744,6 +799,54 @@ def test_events(daemon, folder):
     ]
     assert server.seen[0][1] == {"handle": bytes(range(64))}
     assert server.seen[1][1] == {"handle": bytes(range(64, 128)), "device": "GPU-1"}
+
+
+def test_gpus_are_counted_by_uuid(monkeypatch):
+    uuids = [bytes(range(16)), bytes(range(16, 32))]
+
+    class Driver:
+        def cuInit(self, flags):
+            return 0
+
+        def cuDeviceGetCount(self, count):
+            count._obj.value = len(uuids)
+            return 0
+
+        def cuDeviceGet(self, device, ordinal):
+            device._obj.value = ordinal
+            return 0
+
+        def cuDeviceGetUuid_v2(self, found, device):
+            found[:] = uuids[device.value]
+            return 0
+
+    monkeypatch.setattr(_cuda.ctypes, "CDLL", lambda name: Driver())
+    assert _cuda.ordinal_of("GPU-10111213-1415-1617-1819-1A1b1c1d1e1f") == 1
+    for uuid in "GPU-\ufffd", "GPU-1", "", "GPU-10111213-1415-1617-1819-1a1b1c1d1e20":
+        refused(draft.NotSupported, f"draftd's {uuid} is not among this process's 2 GPUs", _cuda.ordinal_of, uuid)
+    del Driver.cuDeviceGetUuid_v2
+    refused(draft.NotSupported, "newer driver", _cuda.ordinal_of, "GPU-1")
+
+
+def test_texts_of_interrupted_calls_are_freed(daemon, monkeypatch):
+    freed, kept = [], 0
+
+    def free(found):
+        if found:
+            freed.append(found.value)
+            _library.free(found)
+
+    monkeypatch.setattr(draft.connection, "free", free)
+    d = connect(daemon)
+    for _ in interrupted(lambda: d.stats()):
+        had = [text.value for text in d._texts.values() if text.value]  # what has come, and nobody has seen
+        freed.clear()
+        d.close()
+        assert [text for text in freed if text] == had
+        kept += len(had)
+        d = connect(daemon)
+    d.close()
+    assert kept > 0
 
 
 def test_closed_connection(daemon):
@@ -1350,6 +1453,8 @@ def test_library_is_found(folder):
         assert load().stdout.strip() == str(ROOT / "build/libdraft.so.0")
     done = load(LIBDRAFT=str(folder / "none"))
     assert "set LIBDRAFT to the path of libdraft.so.0" in done.stderr
+    other = ctypes.util.find_library("m")
+    assert f"ImportError: {other} has no draft_" in load(LIBDRAFT=other).stderr
 
 
 def test_pyflakes():

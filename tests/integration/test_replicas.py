@@ -1,6 +1,8 @@
 """Several replicas behind one socket: here on the CPU, each with its own head and threads, and all on one queue."""
 
+import json
 import os
+import re
 import signal
 import threading
 
@@ -9,6 +11,7 @@ import pytest
 import golden
 from conftest import PATIENCE_S, SANITIZED, WRAPPER, Daemon, Tracer, draftctl
 from golden import Case
+from test_draftctl import good
 from test_metrics import metrics
 from wire_codec import ErrorReply
 
@@ -67,6 +70,20 @@ def test_hello_stats_and_metrics(start):
     assert "replicas            0  devices CPU, launches " in shown and "\n                    1  devices CPU, launches " in shown
     for number in range(2):
         assert f"replica {number}: device CPU, {backend['devices'][0]['name']}" in daemon.log
+
+
+def test_replicas_are_seen_without_a_terminal(start):
+    daemon = start(*TWO, model=CASE.path)
+    for _ in range(20):
+        daemon.probe.call("draft", CASE.params())
+    info = good(draftctl("info", socket=daemon.socket))
+    assert "\nreplica 0       device 0\nreplica 1       device 0\n" in info
+    assert json.loads(good(draftctl("info", "--json", socket=daemon.socket)))["backend"]["replicas"] == [["CPU"], ["CPU"]]
+    device, *replicas, head, line = good(draftctl("top", "--count", "1", socket=daemon.socket)).splitlines()
+    assert device.startswith("device 0   ") and replicas == ["replica 0  device 0", "replica 1  device 0"]
+    assert head.endswith("  errors/s   busy 0   busy 1")
+    busy = [float(share) for share in re.findall(r"([0-9.]+) %", line)]  # occupancy, all, and each
+    assert busy[1] == pytest.approx((busy[2] + busy[3]) / 2, abs=0.1)
 
 
 def test_loading_says_which_replica(slow_model):

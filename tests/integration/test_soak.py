@@ -22,7 +22,7 @@ CASE = golden.case("sampled")
 # What memory may have grown by at the end, along the line through the pauses after the first minute, by which all is there that is
 # kept for later: the allocator's dice, and the same for minutes and for hours.
 WARM_S, GROWTH_KIB = 60, 2048
-REFUSED = "INTERNAL: the reload was refused"
+REFUSED = "INTERNAL: refused, the old model serves on"
 
 BENCH = [BUILD / "draftctl", "bench", "--json", "-", "--verify", "--model", CASE.path, "--steps", str(CASE.steps)]
 KINDS = {  # of clients, one process of each at a time; the last one fills the queue

@@ -188,7 +188,8 @@ def test_it_waits_for_a_daemon_that_restarts(start, folder):
 def test_in_a_pipe_it_is_lines(daemon):
     done = draftctl("top", "--count", "3", "--interval", "0.1", socket=daemon.socket)
     assert done.returncode == 0 and done.stderr == ""
-    head, *lines = done.stdout.splitlines()
+    device, head, *lines = done.stdout.splitlines()
+    assert device.startswith("device 0   ") and device.endswith("(CPU)")
     assert head.split()[:3] == ["requests/s", "rows/s", "tokens/s"] and len(lines) == 3
     assert "\x1b" not in done.stdout and all(line.split()[0] == "0.00" or float(line.split()[0]) >= 0 for line in lines)
 
@@ -199,7 +200,7 @@ def test_in_a_pipe_it_ends_with_the_daemon(start):
         [BUILD / "draftctl", "--socket", daemon.socket, "top", "--interval", "0.1"], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as top:
-        for _ in range(2):
+        for _ in range(3):  # the device, the head, and a look
             assert top.stdout.readline()
         daemon.probe.close()
         daemon.process.send_signal(signal.SIGTERM)

@@ -119,7 +119,7 @@ def test_region_bytes_of_a_user(open_start):
     one, same, other = (connect(daemon, uid) for uid in (ONE, ONE, TWO))
     region = opened(one, 1 << 19)
     opened(same, 1 << 19)
-    with refused("RESOURCE_EXHAUSTED", "bytes is 1, ", "1048576 of at most 1048576 (max_user_memory_bytes)"):
+    with refused("RESOURCE_EXHAUSTED", "bytes is 1, ", "this user's host regions have 1048576 of at most 1048576 (max_user_memory_bytes)"):
         opened(same, 1)
     opened(other, 1 << 20)
     daemon.probe.call("region_close", {"region": opened(daemon.probe, 2 << 20)})
@@ -203,7 +203,8 @@ def test_unfinished_frames_of_a_user(open_start):
         for client in first, other, root, also:
             client.send(half)
         until_held(daemon, before + 4 * one + idle)
-        second.send(half)
+        with contextlib.suppress(BrokenPipeError) if most < 2 * one else contextlib.nullcontext():  # refused before it was sent
+            second.send(half)
         if most == 2 * one:
             until_held(daemon, before + 5 * one)
         else:

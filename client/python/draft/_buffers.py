@@ -17,7 +17,7 @@ from .errors import invalid
 UINT32, INT64, FLOAT32 = "I", "q", "f"
 _KINDS = {
     UINT32: (("I", "L"), 4, "integers from 0 to 2^32-1"),
-    INT64: (("q", "l"), 8, "integers of 64 bits"),
+    INT64: (("q", "l"), 8, "integers from -2^63 to 2^63-1"),
     FLOAT32: (("f",), 4, "numbers of float32"),
 }
 
@@ -112,11 +112,10 @@ def column(name: str, kind: str, values: Any, rows: int | None = None) -> memory
     letters, size, what = _KINDS[kind]
     view = _view(values)
     if view is None or view.format not in letters or view.itemsize != size or view.ndim != 1 or not view.c_contiguous:
-        if rows is not None and isinstance(values, numbers.Real):
-            values = [values] * rows
         try:
+            values = values.tolist() if hasattr(values, "tolist") else values  # of an array without dimensions: a number
             # array() takes bytes for raw memory, so never those as they come
-            values = values.tolist() if hasattr(values, "tolist") else list(values)
+            values = [values] * rows if rows is not None and isinstance(values, numbers.Real) else list(values)
             view = memoryview(array.array(kind, values))
             if kind == FLOAT32 and any(math.isinf(kept) and not math.isinf(value) for kept, value in zip(view, values)):
                 raise OverflowError("a number is beyond float32")  # array() makes it infinite

@@ -114,6 +114,7 @@ class ResultView(ctypes.Structure):
 
 # name: (what it returns, what it takes); a connection, a region and an event are void pointers here
 FUNCTIONS = {
+    "draft_socket_default": (c_char_p,),
     "draft_connect": (c_int, POINTER(Options), POINTER(c_void_p), c_char_p, c_size_t),
     "draft_reconnect": (c_int, c_void_p),
     "draft_reconnect_within": (c_int, c_void_p, c_int64),
@@ -172,7 +173,10 @@ def load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(f"libdraft can't be loaded ({error}); install it, or set LIBDRAFT to the path of {SONAME}") from error
     for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(loaded, name)
+        try:
+            function = getattr(loaded, name)
+        except AttributeError:
+            raise ImportError(f"{path} has no {name}(): it is no libdraft, or an older one than this package; set LIBDRAFT") from None
         function.restype, function.argtypes = result, arguments
     return loaded
 

@@ -6,7 +6,9 @@ import ctypes
 import errno
 import gc
 import json
+import math
 import os
+import random
 import select
 import threading
 import time
@@ -24,6 +26,8 @@ from .region import Region, Tensor, refuse_while_used
 _INT32_MAX, _UINT32_MAX, _INT64_MAX, _UINT64_MAX = 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1
 _SPIN_MAX_US = 1_000_000
 _ERROR_BYTES = 512
+# Between reconnect()'s tries, in seconds: as draft_reconnect_within() has it.
+_PAUSE_FIRST, _PAUSE_MOST = 0.01, 1.0
 # poll() comes up this often, for results that another thread's call took from the socket.
 _POLL_SLICE_US = 10_000
 
@@ -36,7 +40,7 @@ def connect(
 ) -> Connection:
     """Connects to the draftd of this host.
 
-    socket_path  default: /run/draftd/draftd.sock
+    socket_path  default: $DRAFTD_SOCKET, else /run/draftd/draftd.sock
     client_name  for draftd's log, "name" or "name/version"
     timeout_us   to connect, and of every call that waits; 0: 10 seconds, negative: none
     spin_us      how long a wait looks at the socket before it sleeps, up to 1 second: quicker, for a core meanwhile; 0: not at all
@@ -119,19 +123,29 @@ class Connection(Sealed):
             _native.handles.take_back(handle)
         self._sent.clear()
         self._arrived.clear()
-        self._texts.clear()
+        take_back(free, self._texts, 0)  # of a call that was interrupted
 
     def reconnect(self, within_us: int = 0) -> None:
-        """The same socket again; tried for so long, with growing pauses, while draftd is away (negative: for ever). Outstanding
-        tickets are forgotten; regions are invalid, but views of them stay readable."""
+        """The same socket again, each try for up to the connection's timeout; tried again for so long, with growing pauses, while draftd
+        is away (negative: for ever). Outstanding tickets are forgotten; regions are invalid, but views of them stay readable. Ctrl-C
+        ends a pause."""
         within_us = number("within_us", within_us, _INT64_MAX, -_INT64_MAX)
+        end = math.inf if within_us < 0 else time.monotonic() + within_us / 1e6
+        pause = _PAUSE_FIRST
         with self._enter():
             handle = self._open()
-            # One step, as in take_back(): or else poll() could wait for what doesn't come, or libdraft write what is no longer held.
-            code, _ = next(zip(map(library.draft_reconnect_within, (handle,), (within_us,)), map(list.clear, (self._sent,))))
-            take_back(library.draft_result_free, self._arrived, 0)
-            if code < 0:
-                raise connect_error_of(code, library.draft_error(handle))
+            while True:
+                # One step, as in take_back(): or else poll() could wait for what doesn't come, or libdraft write what is no longer held.
+                code, _ = next(zip(map(library.draft_reconnect, (handle,)), map(list.clear, (self._sent,))))
+                take_back(library.draft_result_free, self._arrived, 0)
+                if code == 0:
+                    break
+                wait = pause * (0.5 + random.random() / 2)  # so that many clients do not all come at the same moment
+                passes = code == -errno.ENOENT or library.draft_error_retryable(code)
+                if not passes or time.monotonic() + wait >= end:
+                    raise connect_error_of(code, library.draft_error(handle))
+                time.sleep(wait)  # not libdraft's: signals' handlers run in it
+                pause = min(2 * pause, _PAUSE_MOST)
             vars(self).update(read_facts(handle))
 
     def _is_gone(self) -> bool:
@@ -449,5 +463,6 @@ class Connection(Sealed):
         self._call(library.draft_drain)
 
     def reload(self) -> None:
-        """For the same: reads settings and model again. Returns when the new model serves; loading takes a while."""
+        """For the same: reads settings and model again. Returns when the new model serves; loading takes a while.
+        If it can't be used, Internal says why, and the old one serves on."""
         self._call(library.draft_reload)

@@ -21,6 +21,8 @@ class DraftError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+        if isinstance(self, OSError):
+            self.errno = -code  # as everywhere in Python; OSError took the code for it
 
     def __str__(self) -> str:
         return self.message
@@ -139,6 +141,7 @@ _CLASSES.update({
     -errno.EINVAL: InvalidArgument,
     -errno.ENAMETOOLONG: InvalidArgument,
     -errno.ENOTSUP: NotSupported,
+    -errno.ENODEV: NotSupported,  # this process does not see the GPU
     -errno.EBADF: InvalidArgument,  # a descriptor of the caller's
     -errno.EBUSY: RegionInUse,
     -errno.EDEADLK: ConnectionBusy,

@@ -50,6 +50,24 @@ static int try_connect(const struct draft_options *options)
 	return r;
 }
 
+/* The environment says where draftd is, if the options do not. */
+START_TEST(the_socket_is_the_environments)
+{
+	struct draft *draft;
+
+	setenv("DRAFTD_SOCKET", "/tmp/nobody/is/here", 1);
+	ck_assert_str_eq(draft_socket_default(), "/tmp/nobody/is/here");
+	ck_assert_int_eq(try_connect(NULL), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error, "/tmp/nobody/is/here"));
+	draft = peer_connect(&peer); /* which names it */
+	draft_close(draft);
+	setenv("DRAFTD_SOCKET", "", 1);
+	ck_assert_str_eq(draft_socket_default(), DRAFT_SOCKET_DEFAULT);
+	unsetenv("DRAFTD_SOCKET");
+	ck_assert_str_eq(draft_socket_default(), DRAFT_SOCKET_DEFAULT);
+}
+END_TEST
+
 START_TEST(says_what_draftd_serves)
 {
 	struct draft *draft = peer_connect(&peer);
@@ -514,6 +532,7 @@ Suite *connection_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, the_socket_is_the_environments);
 	tcase_add_test(tcase, says_what_draftd_serves);
 	tcase_add_test(tcase, names_itself);
 	tcase_add_test(tcase, bounds_its_options);

@@ -590,6 +590,55 @@ START_TEST(command_line_goes_before_the_file)
 }
 END_TEST
 
+/* What no single line shows: the line of the setting that the sentence speaks of first, of those
+ * that are from the file. */
+static const struct {
+	const char *text, *option, *value; /* of the command line */
+	const char *error;                 /* behind the file's name */
+} together[] = {
+	{"[limits]\nmax_frame_bytes = 2M\nmax_output_bytes = 1M\n", NULL, NULL,
+		":3: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
+	{"[limits]\nmax_frame_bytes = 2M\n", "--max-output-bytes", "1M",
+		":2: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
+	{"[limits]\nmax_output_bytes = 1M\n", "--max-frame-bytes", "2M",
+		":2: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
+	{"[limits]\nmax_region_bytes = 16G\n", NULL, NULL, ":2: max_memory_bytes is"},
+	{"[backend]\n\ndevices = 0,0\n", NULL, NULL, ":3: devices has 0 twice"},
+	{"[backend]\nname = cpu\n", "--devices", "0", ":2: devices has \"0\", but backend is cpu"},
+	{"[backend]\nname = cpu\ndevices = 0\n", NULL, NULL, ":3: devices has \"0\", but backend"},
+	{"[backend]\ntensor_parallel = 2\n", "--devices", "0,1,2", ":2: tensor_parallel is 2, and"},
+	{"[backend]\ndevices = 0,1,2\n", "--tensor-parallel", "2", ":2: tensor_parallel is 2, and"},
+};
+
+START_TEST(what_settings_say_together_has_a_line)
+{
+	char text[256];
+
+	write_text(together[_i].text);
+	if (together[_i].option)
+		ck_assert_int_eq(PARSE("--model", "m", "--config", path, together[_i].option,
+					 together[_i].value),
+			-EINVAL);
+	else
+		ck_assert_int_eq(PARSE("--model", "m", "--config", path), -EINVAL);
+	snprintf(text, sizeof(text), "%s%s", path, together[_i].error);
+	ck_assert_msg(strncmp(error.text, text, strlen(text)) == 0, "%s", error.text);
+}
+END_TEST
+
+START_TEST(what_the_command_line_says_has_no_line)
+{
+	write_text(
+		"[limits]\nmax_output_bytes = 8M\nmax_frame_bytes = 1M\n[backend]\ndevices = 0\n");
+	ck_assert_int_eq(PARSE("--model", "m", "--config", path, "--max-output-bytes", "2M",
+				 "--max-frame-bytes", "4M"),
+		-EINVAL);
+	ck_assert_msg(strncmp(error.text, "max_output_bytes is", 19) == 0, "%s", error.text);
+	ck_assert_int_eq(PARSE("--model", "m", "--config", path, "--devices", "0,0"), -EINVAL);
+	ck_assert_msg(strncmp(error.text, "devices has 0 twice", 19) == 0, "%s", error.text);
+}
+END_TEST
+
 START_TEST(files_that_are_no_file)
 {
 	char text[256];
@@ -712,6 +761,9 @@ Suite *config_suite(void)
 
 	tcase_add_checked_fixture(files, make_folder, remove_folder);
 	tcase_add_test(files, command_line_goes_before_the_file);
+	tcase_add_loop_test(files, what_settings_say_together_has_a_line, 0,
+		sizeof(together) / sizeof(together[0]));
+	tcase_add_test(files, what_the_command_line_says_has_no_line);
 	tcase_add_test(files, files_that_are_no_file);
 	tcase_add_test(files, files_hold_1_mib_not_more);
 	tcase_add_test(files, reload_reads_again_and_keeps_the_socket);

@@ -68,8 +68,25 @@ START_TEST(merges_everything)
 	ck_assert_uint_eq(a->errors[1].count, 5);
 	ck_assert_str_eq(a->errors[1].text, "stops");
 	ck_assert_uint_eq(load_error_count(a), 6 + 5 - 3);
+	ck_assert_uint_eq(load_planned_count(a), 3 + 12 + 6 + 5);
 	free(a);
 	free(b);
+}
+END_TEST
+
+START_TEST(a_hundredth_may_be_unsent)
+{
+	struct load_result *result = calloc(1, sizeof(*result));
+
+	ck_assert(load_kept_its_plan(result));
+	result->requests = 900;
+	load_result_count(result, -DRAFT_E_DEADLINE_EXCEEDED, 90, "late");
+	result->missed = 90;
+	result->unsent = 10;
+	ck_assert(load_kept_its_plan(result));
+	result->unsent = 11;
+	ck_assert(!load_kept_its_plan(result));
+	free(result);
 }
 END_TEST
 
@@ -91,6 +108,7 @@ Suite *load_result_suite(void)
 	TCase *tests = tcase_create("load_result");
 
 	tcase_add_test(tests, merges_everything);
+	tcase_add_test(tests, a_hundredth_may_be_unsent);
 	tcase_add_test(tests, more_kinds_of_errors_than_there_are);
 	suite_add_tcase(suite, tests);
 	return suite;

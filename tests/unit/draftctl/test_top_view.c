@@ -111,7 +111,7 @@ END_TEST
 /* 0.5 s of launches in 2 s, by two. */
 START_TEST(replicas_are_shown_apart_and_together)
 {
-	char *screen;
+	char *screen, *line, *head;
 
 	json_object_set_new(first, "replicas",
 		json_loads("[{\"busy_us\": 600000}, {\"busy_us\": 400000}]", 0, NULL));
@@ -121,12 +121,22 @@ START_TEST(replicas_are_shown_apart_and_together)
 	screen = top_screen(first, second, "");
 	ck_assert_ptr_nonnull(strstr(screen, "\nreplicas   0: 20.0 % 1: 5.0 %\n"));
 	free(screen);
+	line = top_line(first, second);
+	head = top_line_head(second);
+	ck_assert_ptr_nonnull(strstr(head, "  errors/s   busy 0   busy 1\n"));
+	ck_assert_ptr_nonnull(strstr(line, "   20.0 %    5.0 %\n"));
+	ck_assert_uint_eq(strlen(head), strlen(line));
+	free(head);
+	free(line);
 	screen = top_screen(NULL, second, ""); /* since the start, 7 s ago */
 	ck_assert_ptr_nonnull(strstr(screen, "\nreplicas   0: 14.3 % 1: 7.1 %\n"));
 	free(screen);
 	json_array_remove(json_object_get(second, "replicas"), 1);
 	screen = top_screen(first, second, "");
 	ck_assert_ptr_null(strstr(screen, "replicas"));
+	head = top_line_head(second);
+	ck_assert_ptr_nonnull(strstr(head, "  errors/s\n"));
+	free(head);
 	free(screen);
 }
 END_TEST

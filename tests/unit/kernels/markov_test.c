@@ -64,7 +64,7 @@ START_TEST(cuda_is_refused_with_a_way_out)
 	struct markov_head *head = NULL;
 
 	ck_assert_int_eq(
-		markov_open(&options, &test.checkpoint, NULL, NULL, &head, &error), -ENOTSUP);
+		markov_open(&options, &test.checkpoint, NULL, NULL, &head, &error), -ENODEV);
 	ck_assert_ptr_nonnull(strstr(error.text, "'cpu'"));
 	ck_assert_ptr_null(head);
 }
