@@ -186,9 +186,11 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 {
 	struct server *server = handle->data;
 
-	if (!server->draining) {
-		server_drain(server,
-			number == SIGTERM ? "the daemon got SIGTERM" : "the daemon got SIGINT");
+	if (!server->signalled) {
+		server->signalled = true;
+		if (!server->draining)
+			server_drain(server, number == SIGTERM ? "the daemon got SIGTERM"
+							       : "the daemon got SIGINT");
 		server_settle(server);
 		return;
 	}

@@ -68,6 +68,7 @@ struct server {
 	struct watchdog watchdog;
 	uint64_t finished_count; /* drafts that came back from the engine */
 	bool draining, stopped, lost;
+	bool signalled; /* to stop; a client may have asked for the drain before */
 	int exit_code;
 };
 

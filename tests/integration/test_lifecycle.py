@@ -136,6 +136,19 @@ def test_second_sigterm_means_now(slow_model):
     assert not daemon.socket.exists()
 
 
+def test_sigterm_after_a_clients_drain_is_the_first_signal(slow_model):
+    """The manager stops a daemon that a client drains already: nothing is dropped."""
+    daemon = slow_model.start(*LONG)
+    with daemon.connect() as client, daemon.connect() as other:
+        drafts = [client.submit("draft", slow_model.params(client)) for _ in range(8)]
+        client.call("ping")
+        other.call("drain")
+        daemon.process.send_signal(signal.SIGTERM)
+        for draft in drafts:
+            assert "tokens" in client.wait(draft)[0]
+    assert daemon.wait() == 0, daemon.log
+
+
 def test_drain_timeout_ends_the_waiting(slow_model):
     daemon = slow_model.start("--drain-timeout", "10ms")
     with daemon.connect() as client:
