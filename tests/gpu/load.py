@@ -17,7 +17,9 @@ import time
 
 from daemon import SHAPES, Daemon, make_model, need_gpus, report_of
 
+MODEL = "qwen3"
 RUN_SECONDS = 6
+INLINE_BYTES = 32 << 20  # of a client's requests in flight; as much may be in replies, and a user's share of all is limited
 TOLERANCE_MIB = 64  # between samples: where the driver does not tell processes apart, another's start
 
 
@@ -46,12 +48,17 @@ class Client(threading.Thread):
     def settings(self):
         pick = self.random
         rows = pick.choice([1, 1, 2, 3, 5, 8, 13, 16, 24, 32, 48, 64])
+        steps = pick.randint(1, 8)
+        base = pick.choice(["host", "host", "inline"]) if rows <= 16 else "host"  # a frame has 64 MiB
+        most = 4 if rows > 16 else 12
+        if base == "inline":
+            most = max(1, min(most, INLINE_BYTES // (rows * steps * SHAPES[MODEL][0] * 2)))
         settings = {
             "--rows": rows,
-            "--steps": pick.randint(1, 8),
+            "--steps": steps,
             "--temperature": pick.choice([0, 0, round(pick.uniform(0.05, 3), 3), 1]),
-            "--base": pick.choice(["host", "host", "inline"]) if rows <= 16 else "host",  # a frame has 64 MiB
-            "--concurrency": pick.randint(1, 4 if rows > 16 else 12),
+            "--base": base,
+            "--concurrency": pick.randint(1, most),
             "--seed": pick.randrange(1 << 31),
             "--duration": RUN_SECONDS,
         }
@@ -77,7 +84,7 @@ def main():
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     need_gpus(1)
     with tempfile.TemporaryDirectory() as folder:
-        model = make_model(pathlib.Path(folder) / "model.safetensors", *SHAPES["qwen3"])
+        model = make_model(pathlib.Path(folder) / "model.safetensors", *SHAPES[MODEL])
         with Daemon(model) as daemon:
             start = time.monotonic()
             clients = [Client(number, daemon, model, start + seconds) for number in range(count)]
