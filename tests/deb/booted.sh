@@ -47,6 +47,9 @@ check is "$(sandbox CapBnd)" 0000000000000000
 check is "$(sandbox NoNewPrivs)" 1
 check is "$(sandbox Seccomp)" 2
 check is "$(stat -c %U "/proc/$(main_pid)")" draftd
+# Folders that it may write in, by its own view: its own /tmp, and what the driver shares memory by. Its socket is made for it.
+writable() { nsenter --mount="/proc/$(main_pid)/ns/mnt" runuser -u draftd -- find / -path /proc -prune -o -type d -writable -print 2>/dev/null | sort | paste -s -d ' '; }
+check is "$(writable)" "/dev/mqueue /dev/shm /tmp /var/tmp"
 check systemd-analyze security --threshold=25 draftd.service draftd-metrics.service
 
 # ---- reload ----
