@@ -244,7 +244,11 @@ def test_ramp(daemon):
     assert ramp["rate"] > 0 and ramp["p99_bound_us"] == 100000
     for step in steps:
         planned = 0.2 * step["rate"]
-        assert step["kept"] == (step["p99_us"] <= 100000 and step["unsent"] <= 0.0101 * planned + 1)
+        spread = 5 * planned**0.5  # of Poisson arrivals, whose number the report does not tell
+        if step["p99_us"] > 100000 or step["unsent"] > 0.01 * (planned + spread):
+            assert not step["kept"], step
+        elif step["unsent"] <= max(0, 0.01 * (planned - spread)):
+            assert step["kept"], step
     assert max(step["rate"] for step in steps if step["kept"]) == ramp["rate"] == told["load"]["rate"]
     assert told["latency_us"]["seen"]["p99"] <= 100000
     done = draftctl("bench", "--ramp", "1", "-d", "0.05", "--rate", "100", socket=daemon.socket)
