@@ -322,6 +322,7 @@ def test_priority(slow_model):
         assert order.index(high) < order.index(low[-1]) and order.index(high) <= 2, (order, high)
 
 
+@pytest.mark.alone
 def test_descriptors_of_the_process(start):
     """RLIMIT_NOFILE=64 and 200 clients: accepting pauses without spinning, and goes on when there is room."""
     import resource

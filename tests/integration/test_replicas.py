@@ -79,6 +79,7 @@ def test_loading_says_which_replica(slow_model):
         assert any(f"STATUS=Starting: replica {number}, loading tables, " in word for word in words)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(bool(WRAPPER), reason="valgrind runs one thread at a time")
 def test_drafts_run_side_by_side(slow_model):
     """Of three launches two begin at once; the third waits for the first that ends."""
