@@ -300,6 +300,9 @@ bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against t
 
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=build/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined
+# What goes through the corpora once has the same checks, and counts what it reaches besides; fuzz does without, to be faster.
+CORPUS_MAKE = $(FUZZ_MAKE) BUILD=build/fuzz-corpus CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' \
+              LDFLAGS=-fprofile-instr-generate
 $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
@@ -308,16 +311,15 @@ $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LI
 fuzz: ## RUNS runs of every fuzz target; findings go to build/fuzz/findings
 	+@$(FUZZ_MAKE) fuzz-run
 fuzz-regress: ## every fuzz target over its corpus and its old findings, once
-	+@$(FUZZ_MAKE) fuzz-regress-run
+	+@$(CORPUS_MAKE) fuzz-regress-run
 fuzz-run: $(FUZZ_PROGRAMS)
 	@mkdir -p $(BUILD)/findings $(patsubst tests/fuzz/%.c,$(BUILD)/corpus/%,$(FUZZ_SRC))
 	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=$(RUNS) -print_final_stats=1 -verbosity=0 \
 		-artifact_prefix=$(BUILD)/findings/ $(BUILD)/corpus/$(notdir $(t)) $(call seeds,$(t))")
 fuzz-regress-run: $(FUZZ_PROGRAMS)
-	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
+	@tests/run -j $(JOBS) $(foreach t,$(FUZZ_PROGRAMS),"LLVM_PROFILE_FILE=$(t).profraw $(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
 fuzz-coverage: ## what the corpora reach of proto/, a line a file; at least 95 % of all lines
-	+@$(MAKE) --no-print-directory BUILD=build/fuzz-coverage CC=clang SANITIZE=fuzzer-no-link \
-		CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' LDFLAGS=-fprofile-instr-generate fuzz-coverage-run
+	+@$(CORPUS_MAKE) fuzz-coverage-run
 fuzz-coverage-run: $(FUZZ_PROGRAMS)
 	@tests/run "tests/fuzz/coverage.sh $(BUILD)/profile $^"
 seeds = $(wildcard tests/fuzz/corpus/$(notdir $(1)) tests/fuzz/regressions/$(notdir $(1)))
