@@ -240,14 +240,16 @@ check-units-run: all
 	@rm -rf $(BUILD)/units && $(MAKE) --no-print-directory -s install PREFIX=$(abspath $(BUILD))/units DESTDIR=
 	@tests/run "tests/units.sh $(abspath $(BUILD))/units"
 
-# A sanitizer's finding ends the process, and so fails the test that met it.
+# A sanitizer's finding ends the process, and so fails the test that met it. Unit tests that try millions of numbers do with fewer
+# under the slowest tools (tests/unit/kernels/suites.h).
+SLOW_TOOL := DRAFTD_SLOW_TOOL=1
 .PHONY: check-asan check-ubsan check-tsan check-faults check-faults-run check-valgrind check-valgrind-run
 check-asan: deps ## the same under AddressSanitizer, with leak detection, and UndefinedBehaviorSanitizer
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-run
 check-ubsan: deps ## the same under UndefinedBehaviorSanitizer alone
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/ubsan SANITIZE=undefined check-run
 check-tsan: deps ## the same under ThreadSanitizer
-	+@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
+	+@$(SLOW_TOOL) TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
 
 check-faults: deps ## each call that the system may refuse fails once, in draftd and its clients, under AddressSanitizer
 	+@FAULT_STRIDE=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-faults-run
@@ -266,7 +268,7 @@ check-valgrind: deps ## unit tests and a session of the daemon under memcheck
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
             --suppressions=tests/valgrind.supp
 check-valgrind-run: $(UNIT_PROGRAMS) all
-	@CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run -j $(JOBS) $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
+	@$(SLOW_TOOL) CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run -j $(JOBS) $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
 		"DRAFTD_WRAPPER='$(VALGRIND)' $(PYTEST) -m valgrind"
 
 # ---- tests that need a GPU; without one they say that they were waived ----
