@@ -20,6 +20,8 @@ OPERATIONS ?= 300000
 SEED ?=
 # runs of each fuzz target
 RUNS ?= 2000000
+# test programs side by side. Most of them wait most of the time: more than there are processors.
+JOBS ?= $(shell expr 2 \* $$(nproc))
 # Where nvcc lives, and 0 for a draftd without the CUDA backend: as where there is no nvcc, and under sanitizers, which have
 # nothing to see in it.
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)))
@@ -188,6 +190,9 @@ $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 
 # The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
 PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration
+# In parts that run side by side; behind them, alone, the tests that measure time.
+SIDE_BY_SIDE := $(foreach part,1/4 2/4 3/4 4/4,"PART=$(part) $(PYTEST) -m 'not alone'")
+MEASURING := -- "$(PYTEST) -m alone"
 SYMBOLS := tests/symbols.sh $(BUILD)/$(SONAME) client/draft.h
 HEADER := CC=$(CC) tests/unit/client/header.sh client/draft.h
 
@@ -212,12 +217,12 @@ $(SESSION): tests/session/session.c client/draft.h $(BUILD)/$(SONAME)
 
 .PHONY: unit integration check check-run
 unit: $(UNIT_PROGRAMS) ## run the unit tests alone
-	@tests/run $^
+	@tests/run -j $(JOBS) $^
 TESTED := $(PRELOAD) $(DRAFT_ECHO) $(SESSION) all
 integration: $(TESTED) ## run the integration tests alone, or one file of them (TEST=), with what it has to say
-	@tests/run $(if $(TEST),"$(PYTEST)/$(TEST) -s","$(SYMBOLS)" "$(HEADER)" "$(PYTEST)")
+	@tests/run $(if $(TEST),"$(PYTEST)/$(TEST) -s",-j $(JOBS) "$(SYMBOLS)" "$(HEADER)" $(SIDE_BY_SIDE) $(MEASURING))
 check-run: $(UNIT_PROGRAMS) $(TESTED)
-	@tests/run $(UNIT_PROGRAMS) "$(SYMBOLS)" "$(HEADER)" "$(PYTEST)"
+	@tests/run -j $(JOBS) "$(SYMBOLS)" "$(HEADER)" $(UNIT_PROGRAMS) $(SIDE_BY_SIDE) $(MEASURING)
 
 check: deps ## install what is missing, build, run every test that needs no GPU
 	+@$(MAKE) --no-print-directory check-run
@@ -235,17 +240,21 @@ check-units-run: all
 	@rm -rf $(BUILD)/units && $(MAKE) --no-print-directory -s install PREFIX=$(abspath $(BUILD))/units DESTDIR=
 	@tests/run "tests/units.sh $(abspath $(BUILD))/units"
 
-# A sanitizer's finding ends the process, and so fails the test that met it.
-.PHONY: check-asan check-ubsan check-tsan check-faults check-valgrind check-valgrind-run
+# A sanitizer's finding ends the process, and so fails the test that met it. Unit tests that try millions of numbers do with fewer
+# under the slowest tools (tests/unit/kernels/suites.h).
+SLOW_TOOL := DRAFTD_SLOW_TOOL=1
+.PHONY: check-asan check-ubsan check-tsan check-faults check-faults-run check-valgrind check-valgrind-run
 check-asan: deps ## the same under AddressSanitizer, with leak detection, and UndefinedBehaviorSanitizer
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-run
 check-ubsan: deps ## the same under UndefinedBehaviorSanitizer alone
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory BUILD=build/ubsan SANITIZE=undefined check-run
 check-tsan: deps ## the same under ThreadSanitizer
-	+@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
+	+@$(SLOW_TOOL) TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory BUILD=build/tsan SANITIZE=thread check-run
 
 check-faults: deps ## each call that the system may refuse fails once, in draftd and its clients, under AddressSanitizer
-	+@FAULT_STRIDE=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined TEST=test_faults.py integration
+	+@FAULT_STRIDE=1 $(MAKE) --no-print-directory BUILD=build/asan SANITIZE=address,undefined check-faults-run
+check-faults-run: $(TESTED)
+	@tests/run -j $(JOBS) $(foreach part,1/4 2/4 3/4 4/4,"PART=$(part) $(PYTEST)/test_faults.py")
 
 .PHONY: check-hostile soak
 check-hostile: deps ## 800 clients beside 200 hostile ones: none is refused, and their p99 at most doubles
@@ -259,7 +268,7 @@ check-valgrind: deps ## unit tests and a session of the daemon under memcheck
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
             --suppressions=tests/valgrind.supp
 check-valgrind-run: $(UNIT_PROGRAMS) all
-	@CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
+	@$(SLOW_TOOL) CK_FORK=no CK_TIMEOUT_MULTIPLIER=50 tests/run -j $(JOBS) $(foreach t,$(UNIT_PROGRAMS),"$(VALGRIND) $(t)") \
 		"DRAFTD_WRAPPER='$(VALGRIND)' $(PYTEST) -m valgrind"
 
 # ---- tests that need a GPU; without one they say that they were waived ----
@@ -296,6 +305,9 @@ bench-gpu: $(GPU_TESTS) ## microseconds a block on this machine's GPU, against t
 
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 FUZZ_MAKE = $(MAKE) --no-print-directory BUILD=build/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined
+# What goes through the corpora once has the same checks, and counts what it reaches besides; fuzz does without, to be faster.
+CORPUS_MAKE = $(FUZZ_MAKE) BUILD=build/fuzz-corpus CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' \
+              LDFLAGS=-fprofile-instr-generate
 $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LIBCLIENT) $(LIBKERNELS) $(LIBPROTO)
 	@mkdir -p $(@D)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
@@ -304,16 +316,15 @@ $(FUZZ_PROGRAMS): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBDAEMON) $(LI
 fuzz: ## RUNS runs of every fuzz target; findings go to build/fuzz/findings
 	+@$(FUZZ_MAKE) fuzz-run
 fuzz-regress: ## every fuzz target over its corpus and its old findings, once
-	+@$(FUZZ_MAKE) fuzz-regress-run
+	+@$(CORPUS_MAKE) fuzz-regress-run
 fuzz-run: $(FUZZ_PROGRAMS)
 	@mkdir -p $(BUILD)/findings $(patsubst tests/fuzz/%.c,$(BUILD)/corpus/%,$(FUZZ_SRC))
 	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=$(RUNS) -print_final_stats=1 -verbosity=0 \
 		-artifact_prefix=$(BUILD)/findings/ $(BUILD)/corpus/$(notdir $(t)) $(call seeds,$(t))")
 fuzz-regress-run: $(FUZZ_PROGRAMS)
-	@tests/run $(foreach t,$(FUZZ_PROGRAMS),"$(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
+	@tests/run -j $(JOBS) $(foreach t,$(FUZZ_PROGRAMS),"LLVM_PROFILE_FILE=$(t).profraw $(t) -runs=0 -verbosity=0 $(call seeds,$(t))")
 fuzz-coverage: ## what the corpora reach of proto/, a line a file; at least 95 % of all lines
-	+@$(MAKE) --no-print-directory BUILD=build/fuzz-coverage CC=clang SANITIZE=fuzzer-no-link \
-		CFLAGS='-g -fprofile-instr-generate -fcoverage-mapping' LDFLAGS=-fprofile-instr-generate fuzz-coverage-run
+	+@$(CORPUS_MAKE) fuzz-coverage-run
 fuzz-coverage-run: $(FUZZ_PROGRAMS)
 	@tests/run "tests/fuzz/coverage.sh $(BUILD)/profile $^"
 seeds = $(wildcard tests/fuzz/corpus/$(notdir $(1)) tests/fuzz/regressions/$(notdir $(1)))
@@ -432,6 +443,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
-	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS OPERATIONS SEED PYTHON CUDA CUDA_HOME GPU_PYTHON V'
+	@echo 'Variables: BUILD PREFIX DESTDIR CC CFLAGS LDFLAGS SANITIZE RUNS JOBS OPERATIONS SEED PYTHON CUDA CUDA_HOME GPU_PYTHON V'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEST_ROWS      2 /* one greedy, one sampled */
+#define TEST_ROWS      2 /* one greedy, one sampled; the head may take one only */
 #define TEST_STEPS_MAX 2 /* the second step depends on the first one's token */
 
 struct outcome {
@@ -33,10 +33,10 @@ static void fill_base(uint16_t *base, size_t count)
 	}
 }
 
-static int compare(const struct outcome *got, const struct outcome *right, uint32_t steps,
-	size_t values, struct error_text *error)
+static int compare(const struct outcome *got, const struct outcome *right, uint32_t rows,
+	uint32_t steps, size_t values, struct error_text *error)
 {
-	for (uint32_t i = 0; i < TEST_ROWS * steps; i++)
+	for (uint32_t i = 0; i < rows * steps; i++)
 		if (got->tokens[i] != right->tokens[i])
 			return error_text_set(error, EIO,
 				"the self-test failed: row %u, step %u drafted token %u, the "
@@ -59,12 +59,13 @@ static void name_replica(uint32_t replicas, uint32_t replica, struct error_text 
 
 /* Drafts the block on a head, or with NULL on the reference. */
 static int draft_block(struct markov_head *head, const struct checkpoint *checkpoint,
-	const uint16_t *base, uint32_t steps, struct outcome *outcome, struct error_text *error)
+	const uint16_t *base, uint32_t rows, uint32_t steps, struct outcome *outcome,
+	struct error_text *error)
 {
 	const size_t row_values = (size_t)steps * checkpoint->vocab;
 	const uint64_t stride = (uint64_t)checkpoint->vocab * 2;
 	const struct markov_batch batch = {
-		.rows = TEST_ROWS,
+		.rows = rows,
 		.steps = steps,
 		.anchors = (const uint32_t[TEST_ROWS]){checkpoint->target_vocab / 2,
 			checkpoint->target_vocab - 1},
@@ -90,10 +91,11 @@ static int draft_block(struct markov_head *head, const struct checkpoint *checkp
 }
 
 static int self_test(const struct model *model, const struct checkpoint *checkpoint,
-	uint32_t max_steps, struct error_text *error)
+	const struct config *config, struct error_text *error)
 {
-	uint32_t steps = max_steps < TEST_STEPS_MAX ? max_steps : TEST_STEPS_MAX;
-	size_t values = (size_t)TEST_ROWS * steps * checkpoint->vocab;
+	uint32_t rows = config->max_rows < TEST_ROWS ? config->max_rows : TEST_ROWS;
+	uint32_t steps = config->max_steps < TEST_STEPS_MAX ? config->max_steps : TEST_STEPS_MAX;
+	size_t values = (size_t)rows * steps * checkpoint->vocab;
 	uint16_t *base = malloc(values * sizeof(*base));
 	struct outcome got = {.logits = calloc(values, sizeof(*got.logits))};
 	struct outcome right = {.logits = calloc(values, sizeof(*right.logits))};
@@ -104,13 +106,13 @@ static int self_test(const struct model *model, const struct checkpoint *checkpo
 		goto out;
 	}
 	fill_base(base, values);
-	r = draft_block(NULL, checkpoint, base, steps, &right, error);
+	r = draft_block(NULL, checkpoint, base, rows, steps, &right, error);
 	for (uint32_t i = 0; r == 0 && i < model->replicas; i++) {
 		memset(got.logits, 0, values * sizeof(*got.logits));
 		memset(got.tokens, 0xff, sizeof(got.tokens));
-		r = draft_block(model->heads[i], checkpoint, base, steps, &got, error);
+		r = draft_block(model->heads[i], checkpoint, base, rows, steps, &got, error);
 		if (r == 0)
-			r = compare(&got, &right, steps, values, error);
+			r = compare(&got, &right, rows, steps, values, error);
 		if (r < 0)
 			name_replica(model->replicas, i, error);
 	}
@@ -284,7 +286,7 @@ int model_load(const struct config *config,
 	if (r == 0 && progress)
 		progress(user, "testing", 0);
 	if (r == 0)
-		r = self_test(&model, &checkpoint, config->max_steps, error);
+		r = self_test(&model, &checkpoint, config, error);
 	if (r < 0) {
 		model_close(&model);
 	} else {

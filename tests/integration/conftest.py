@@ -3,7 +3,8 @@
 A daemon is ready when it says so on its NOTIFY_SOCKET; nothing here sleeps. When a test ends, each daemon must still be alive,
 must have as many descriptors and threads as before its first client, and must exit 0 on SIGTERM, leaving no socket file.
 
-Environment: BUILD, the build folder; DRAFTD_WRAPPER, a command that draftd is started under (valgrind).
+Environment: BUILD, the build folder; DRAFTD_WRAPPER, a command that draftd is started under (valgrind); PART, 2/4 for the second of
+four parts of the tests, which run side by side.
 """
 
 import ctypes
@@ -41,6 +42,14 @@ for _number in signal.SIGHUP, signal.SIGQUIT, signal.SIGINT:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "valgrind: also run with the daemon under valgrind")
+    config.addinivalue_line("markers", "alone: measures time, and so runs with no other test beside it")
+
+
+def pytest_collection_modifyitems(config, items):
+    part, parts = map(int, os.environ.get("PART", "1/1").split("/"))
+    mine = items[part - 1 :: parts]
+    config.hook.pytest_deselected(items=[item for item in items if item not in mine])
+    items[:] = mine
 
 
 class Daemon:
@@ -243,9 +252,11 @@ def draftctl(*arguments, socket=None, **options):
 
 class SlowModel:
     """A model whose launches take long enough to do something meanwhile. A request fills a launch, so that none share one; its base
-    logits lie in a region, the same for every row and step."""
+    logits lie in a region, the same for every row and step. The slower the tool, the fewer rows: a launch of a second would show
+    nothing that one of a tenth does not, but 60 of them outlast a drain timeout."""
 
-    VOCAB, ROWS, STEPS = 60000, 16 if SANITIZED or WRAPPER else 64, 8
+    VOCAB, STEPS = 60000, 8
+    ROWS = {"asan": 8, "ubsan": 16, "tsan": 2}.get(BUILD.name, 16 if WRAPPER else 64)
 
     def __init__(self, path, start):
         self.path = path

@@ -49,6 +49,7 @@ def bench_stalled(daemon, *options):
     return json.loads(report)
 
 
+@pytest.mark.alone
 def test_a_stall_is_seen(daemon):
     """Coordinated omission: a closed load holds its requests back while draftd stalls, and hardly sees it. An open load plans them
     all the same: about a tenth of these wait for up to the stall, the hundredth that waits longest for nine tenths of it."""
@@ -64,6 +65,7 @@ def test_a_stall_is_seen(daemon):
     assert closed["totals"]["late"] == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("arrival", ["constant", "poisson"])
 def test_rate(daemon, arrival):
     told = bench(daemon, "--rate", 400, "--arrival", arrival, "--requests", 400, "-c", 3, "-t", 2)
@@ -248,6 +250,7 @@ def test_environment(daemon):
     assert environment["processor"] in text and "draftd/" in text and environment["date"][:10] in text
 
 
+@pytest.mark.alone
 def test_own_processor_time(daemon):
     """What the kernel says of the process, less its start and end, which are little beside so many requests."""
     command = [BUILD / "draftctl", "--socket", daemon.socket, "bench", "--warmup", "0", "--json", "-", "--requests", "20000"]
@@ -264,6 +267,7 @@ def test_own_processor_time(daemon):
     assert "own CPU time" in good(draftctl("bench", "--requests", "5", socket=daemon.socket))
 
 
+@pytest.mark.alone
 def test_ramp(daemon):
     """A bound that low rates keep, on however busy a machine, and that rates of a million do not; and one that none keeps."""
     told = bench(daemon, "--ramp", 100000, "--rate", 1000, "--duration", 0.2)
@@ -338,6 +342,7 @@ def fastest(socket, *options):
     return max(reports, key=lambda report: report["per_second"]["requests"])
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="speed")
 def test_it_outruns_the_daemon(start, echo, folder):
     """With a tiny model, two threads of the tool send three times as fast as draftd answers, if each has a processor to itself: by the

@@ -57,6 +57,7 @@ def p99_us(daemon):
     return json.loads(done.stdout)["latency_us"]["seen"]["p99"]
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(bool(WRAPPER), reason="the tool is too slow for so many")
 def test_a_hostile_crowd_costs_the_others_little(start):
     daemon = start("--frame-timeout", "3s", preexec=go_first)

@@ -176,6 +176,7 @@ def test_two_requests_with_one_id(slow_model):
 STREAM = HELLO + request(2, "ping") + request(3, "draft", small(logits=True)) + request(4, "region_close", {"region": 1})
 
 
+@pytest.mark.alone
 @pytest.mark.valgrind
 def test_byte_by_byte(daemon):
     """A stream that dribbles in is served like any other."""
@@ -189,6 +190,7 @@ def test_byte_by_byte(daemon):
         assert (message[2] is None) == (message[1] != 4)
 
 
+@pytest.mark.alone
 def test_cut_at_every_byte(daemon):
     """The client stops anywhere: what was whole is answered, half a frame is BAD_FRAME."""
     ends = list(itertools.accumulate(len(f) for f in (HELLO, request(2, "ping"), request(3, "draft", small(logits=True)))))
@@ -205,6 +207,7 @@ def test_cut_at_every_byte(daemon):
                 assert [m[2]["name"] for m in messages if m[1] is None] == ["BAD_FRAME"], cut
 
 
+@pytest.mark.alone
 def test_killed_at_every_byte(daemon):
     """The same, but the client vanishes without reading anything."""
     with unharmed(daemon):
@@ -229,6 +232,7 @@ def test_a_killed_process(slow_model):
         slow_model.draft(client)
 
 
+@pytest.mark.alone
 def test_32_mib_then_ping(daemon):
     with unharmed(daemon), daemon.connect() as client:
         begin = time.monotonic()
@@ -287,6 +291,7 @@ def test_cycles_leave_memory_flat(daemon):
 # ---- clients that say nothing, read nothing, or never stop ----
 
 
+@pytest.mark.alone
 def test_never_hello(start):
     daemon = start("--hello-timeout", "200ms")
     with unharmed(daemon), daemon.raw() as silent, daemon.raw() as half:
@@ -296,6 +301,7 @@ def test_never_hello(start):
     daemon.probe.call("ping")  # said hello: no timeout any more
 
 
+@pytest.mark.alone
 @pytest.mark.valgrind
 def test_never_reads(start):
     """Disconnected when its output queue is full."""
@@ -338,6 +344,7 @@ def test_costly_replies_take_a_turn_each(daemon):
         flood.close()
 
 
+@pytest.mark.alone
 def test_flood(daemon):
     """A client that sends and reads as fast as it can has its turn, and no more."""
     stop = threading.Event()
@@ -686,6 +693,7 @@ def test_inline_base_of_another_size(daemon):
             assert refused.value.name in ("BAD_REQUEST", "OUT_OF_RANGE") and "base" in refused.value.message
 
 
+@pytest.mark.alone
 @pytest.mark.valgrind
 def test_mutated_streams(daemon):
     """Recorded frames with a few bytes changed: whatever they mean now, the daemon goes on."""

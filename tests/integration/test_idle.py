@@ -10,6 +10,7 @@ import golden
 from test_limits import cpu_ticks
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("options", [(), ("--engine-spin", "20ms", "--loop-spin", "20ms")])
 def test_no_cpu_when_idle(start, options):
     daemon = start(*options)

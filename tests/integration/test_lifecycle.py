@@ -24,6 +24,7 @@ LONG = "--drain-timeout", "60s"
 # ---- the end ----
 
 
+@pytest.mark.alone
 @pytest.mark.valgrind
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_idle_end_takes_less_than_a_second(start, number):
@@ -75,6 +76,7 @@ def test_new_work_is_refused_while_draining(slow_model):
     assert daemon.wait() == 0
 
 
+@pytest.mark.alone
 def test_what_is_sent_is_answered_while_draining(start):
     """A pipeline that the drain cuts in two, in the daemon's hands and in the socket: each request gets its reply, and then
     comes an end of stream, no reset."""
@@ -120,6 +122,7 @@ def test_drain_ends_clients_that_never_stop(start):
         sender.join(PATIENCE_S)
 
 
+@pytest.mark.alone
 def test_second_sigterm_means_now(slow_model):
     daemon = slow_model.start(*LONG)
     with daemon.connect() as client:
@@ -149,6 +152,7 @@ def test_sigterm_after_a_clients_drain_is_the_first_signal(slow_model):
     assert daemon.wait() == 0, daemon.log
 
 
+@pytest.mark.alone
 def test_drain_timeout_ends_the_waiting(slow_model):
     daemon = slow_model.start("--drain-timeout", "10ms")
     with daemon.connect() as client:

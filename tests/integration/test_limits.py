@@ -44,6 +44,14 @@ def test_rows_and_steps(start):
             client.call("draft", rows(1, 1) | {"steps": 2**32 - 1})
 
 
+def test_one_row_of_one_step_is_enough(start):
+    """For the self-test at the start, too."""
+    daemon = start("--max-rows", "1", "--max-steps", "1")
+    assert len(daemon.probe.call("draft", rows(1))[0]["tokens"]) == 1
+    with refused("TOO_LARGE", "rows is 2", "1"):
+        daemon.probe.call("draft", rows(2))
+
+
 def test_steps_above_the_most_write_nothing(start):
     daemon = start("--max-steps", "2")
     with daemon.connect() as client:
@@ -314,6 +322,7 @@ def test_priority(slow_model):
         assert order.index(high) < order.index(low[-1]) and order.index(high) <= 2, (order, high)
 
 
+@pytest.mark.alone
 def test_descriptors_of_the_process(start):
     """RLIMIT_NOFILE=64 and 200 clients: accepting pauses without spinning, and goes on when there is room."""
     import resource

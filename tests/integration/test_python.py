@@ -1225,6 +1225,7 @@ def test_fork(daemon):
         del view
 
 
+@pytest.mark.alone
 def test_a_poll_hinders_nobody(daemon):
     """While one thread waits for a result, others' calls go on."""
     case = golden.case("greedy_small")

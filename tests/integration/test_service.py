@@ -98,7 +98,7 @@ def test_a_reload_that_ends_during_a_drain_makes_nothing_ready(slow_model):
         slow_model.draft(client)
         daemon.process.send_signal(signal.SIGHUP)
         hear(daemon, "RELOADING")
-        ids = [client.submit("draft", slow_model.params(client)) for _ in range(60)]  # more than a load takes
+        ids = [client.submit("draft", slow_model.params(client)) for _ in range(30)]  # more than a load takes
         client.call("ping")
         daemon.process.send_signal(signal.SIGTERM)
         hear(daemon, "STOPPING")

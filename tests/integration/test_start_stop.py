@@ -121,7 +121,7 @@ def launch_and_die(daemon, slow_model):
             pass
 
     client = daemon.connect()
-    client.submit("draft", slow_model.params(client, rows=1024))
+    client.submit("draft", slow_model.params(client, rows=slow_model.ROWS))
     client.call("ping")
     wait_for("queue_depth", 0)
     client.close()
@@ -130,7 +130,7 @@ def launch_and_die(daemon, slow_model):
 
 def test_end_waits_for_the_launch_of_a_dead_client(slow_model):
     """In the loop and not in a join: the service manager's watchdog is fed meanwhile."""
-    slow_model.ROWS = 128 if SANITIZED else 1024
+    slow_model.ROWS *= 8
     daemon = slow_model.start("--drain-timeout", "60s", env={"WATCHDOG_USEC": "20000"})
     launch_and_die(daemon, slow_model)
     daemon.process.send_signal(signal.SIGTERM)
@@ -142,7 +142,7 @@ def test_end_waits_for_the_launch_of_a_dead_client(slow_model):
 
 
 def test_second_sigterm_during_the_launch_of_a_dead_client(slow_model):
-    slow_model.ROWS = 128 if SANITIZED else 1024
+    slow_model.ROWS *= 8
     daemon = slow_model.start("--drain-timeout", "60s")
     launch_and_die(daemon, slow_model)
     daemon.process.send_signal(signal.SIGTERM)

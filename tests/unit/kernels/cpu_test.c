@@ -174,11 +174,14 @@ START_TEST(rows_do_not_see_their_batch)
 }
 END_TEST
 
-/* The shape of a real model. With DRAFTD_SLOW_TESTS seven steps instead of two. */
+/* The shape of a real model. With DRAFTD_SLOW_TESTS seven steps instead of two; under a slow
+ * tool one row of one, which reaches as far into the tables. */
 START_TEST(a_real_shape_matches_the_reference)
 {
-	struct random_shape shape = {151936, 256, 2000, 2, getenv("DRAFTD_SLOW_TESTS") ? 7 : 2,
-		OPERAND_NEAR, OPERAND_NEAR, OPERAND_SPREAD, 0.5f, 0.0f, true};
+	const uint32_t rows = slow_tool() ? 1 : 2;
+	const uint32_t steps = getenv("DRAFTD_SLOW_TESTS") ? 7 : rows;
+	struct random_shape shape = {151936, 256, 2000, rows, steps, OPERAND_NEAR, OPERAND_NEAR,
+		OPERAND_SPREAD, 0.5f, 0.0f, true};
 	struct random_case test;
 	struct outcome wanted;
 

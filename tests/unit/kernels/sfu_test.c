@@ -9,12 +9,19 @@
 
 #define MANTISSAS (1u << 23)
 
+/* From one mantissa to the next that is tried. */
+static uint32_t mantissa_stride(void)
+{
+	return slow_tool() ? 61 : 1;
+}
+
 /* The vendor's bound for the instruction is one unit in the last place. */
 START_TEST(rcp_is_within_an_ulp_everywhere)
 {
+	const uint32_t stride = mantissa_stride();
 	double largest = 0;
 
-	for (uint32_t m = 0; m < MANTISSAS; m++) {
+	for (uint32_t m = 0; m < MANTISSAS; m += stride) {
 		float x = float_of(0x3f800000 | m), y = sfu_rcp(x);
 		double error = fabs((double)y - 1.0 / (double)x) * 0x1p24;
 
@@ -48,10 +55,11 @@ END_TEST
 
 START_TEST(ex2_is_within_two_ulp_everywhere)
 {
+	const uint32_t stride = mantissa_stride();
 	double largest = 0;
 	float before = 0;
 
-	for (uint32_t m = 0; m < MANTISSAS; m++) {
+	for (uint32_t m = 0; m < MANTISSAS; m += stride) {
 		float x = (float)m * 0x1p-23f, y = sfu_ex2(x);
 		double error = fabs((double)y - exp2((double)x)) * 0x1p23;
 

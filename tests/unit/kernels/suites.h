@@ -3,6 +3,17 @@
 #define TESTS_UNIT_KERNELS_SUITES_H
 
 #include <check.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Whether ThreadSanitizer or valgrind watches (the Makefile says so). They look at threads and
+ * memory, which the millionth of equal turns uses as the first one did: where every number is tried
+ * in turn, they need few of them. The plain run tries all, and so does UndefinedBehaviorSanitizer,
+ * to which the numbers matter. */
+static inline bool slow_tool(void)
+{
+	return getenv("DRAFTD_SLOW_TOOL") != NULL;
+}
 
 /* For loops of millions: Check writes to a file at each of its own assertions, whether it holds or
  * not. */
