@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 	}
 	exchange &x = *(exchange *)head.exchange;
 	tile_schedule schedule;
-	const int blocks_before = (int)(batch.first_number / DRAFT_STEPS_MAX);
+	const int odd_block = (int)(batch.first_number / DRAFT_STEPS_MAX & 1);
 	schedule.init(head.vocab, plan, stages_a_tile(head.rank, shape::stage_chunks),
-		blocks_before * batch.steps);
+		odd_block * batch.steps);
 
 	if (threadIdx.x == 0) {
 		state.whole_pieces = true;

@@ -18,7 +18,7 @@ struct tile_schedule {
 	int items; // tiles of this multiprocessor
 	int resident, streamed, pinned;
 	int resident_at; // place of the first resident tile in a step: behind what the ring holds
-	int before;      // steps of the blocks before: an odd number of them ended at the far end
+	int before;      // steps before this block; an odd number ended at the far end
 
 	DEVICE void init(
 		uint32_t vocab, const block_plan &plan, int stages_a_tile, int steps_before)
