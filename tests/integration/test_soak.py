@@ -24,7 +24,9 @@ CASE = golden.case("sampled")
 WARM_S, GROWTH_KIB = 60, 2048
 REFUSED = "INTERNAL: refused, the old model serves on"
 
-BENCH = [BUILD / "draftctl", "bench", "--json", "-", "--verify", "--model", CASE.path, "--steps", str(CASE.steps)]
+# A full queue takes ten seconds, draftctl's patience, where a sanitizer shares the processors with other work.
+PATIENT = ["--timeout", str(PATIENCE_S)] if SANITIZED else []
+BENCH = [BUILD / "draftctl", *PATIENT, "bench", "--json", "-", "--verify", "--model", CASE.path, "--steps", str(CASE.steps)]
 KINDS = {  # of clients, one process of each at a time; the last one fills the queue
     "regions": [*BENCH, "--connections", "8", "--concurrency", "16", "--base", "host", "--requests", "800"],
     "inline": [*BENCH, "--connections", "4", "--concurrency", "8", "--logits", "--rows", "4", "--requests", "400"],
