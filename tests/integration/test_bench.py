@@ -229,6 +229,23 @@ def test_no_gnuplot(daemon, folder):
     assert not list(folder.glob("p.png*"))
 
 
+def can_mount():
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root may fill a disk of the test's own")
+@pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
+def test_a_full_disk(daemon, folder, option):
+    """It is said, whoever notices it, and no part of a report is left."""
+    full = folder / "full"
+    full.mkdir()
+    script = 'mount -t tmpfs -o size=16k none "$1"; cd "$1"; cat /dev/zero > all 2>/dev/null; shift; "$@"; code=$?; ls; exit $code'
+    command = [BUILD / "draftctl", "--socket", daemon.socket, "bench", "--requests", "30", option, "report"]
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", full, *command], capture_output=True, text=True)
+    assert done.returncode == 1 and "report: can't be written: No space left on device" in done.stderr
+    assert done.stdout.splitlines()[-1] == "all"
+
+
 @pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
 def test_reports_that_cannot_be_written(folder, option):
     """Found out before anything else is tried."""
