@@ -121,6 +121,7 @@ def test_schedule(daemon, folder):
     assert told["load"]["arrival"] == "schedule" and told["totals"]["requests"] == 40
     assert 0.3 <= told["seconds"] < 5
     bad(draftctl("bench", "--schedule", folder / "none", socket=daemon.socket), 1, "none")
+    bad(draftctl("bench", "--schedule", folder, socket=daemon.socket), 1, str(folder), "Is a directory")
     for text, words in {
         "": ["has no times"], "0\n1\n0.5\n": [":3:", "0.5"], "0\n\nsoon\n": [":3:", "soon"], "-1\n": [":1:", "-1"],
         "1 2\n": [":1:"], "x" * 2000: [":1:", "longer"],

@@ -221,6 +221,12 @@ def test_socket_from_the_environment(daemon):
     assert "default /run/draftd/draftd.sock" in good(draftctl("ping", "--help", env=os.environ | {"DRAFTD_SOCKET": ""}))
 
 
+def test_base_is_a_regular_file(daemon, folder):
+    os.mkfifo(folder / "pipe")
+    for path in folder, folder / "pipe":
+        bad(draftctl("draft", "--base", path, socket=daemon.socket), 1, f"{path} is no regular file")
+
+
 def test_reload_that_takes_longer(daemon, folder):
     """It is not failed yet, and the sentence says so. Between draftctl and draftd stands one who keeps the question."""
     listener = socket.socket(socket.AF_UNIX)
