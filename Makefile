@@ -7,6 +7,8 @@ VERSION := 1.0.0
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BUILD   ?= build
+# One name for one folder, relative or not: the header dependencies in it say by name what is built anew.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
 CC      ?= gcc
 AR      ?= ar
 # Debian's own interpreter: python3-msgpack, python3-pytest and python3-numpy are installed for it.

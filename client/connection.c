@@ -92,11 +92,19 @@ static int set_client_name(struct draft *draft, const char *name)
 	return 0;
 }
 
-const char *draft_socket_default(void)
+/* NULL: it names none. */
+static const char *socket_of_environment(void)
 {
 	const char *path = secure_getenv("DRAFTD_SOCKET");
 
-	return path && path[0] ? path : DRAFT_SOCKET_DEFAULT;
+	return path && path[0] ? path : NULL;
+}
+
+const char *draft_socket_default(void)
+{
+	const char *path = socket_of_environment();
+
+	return path ? path : DRAFT_SOCKET_DEFAULT;
 }
 
 static int set_socket_path(struct draft *draft, const char *given)
@@ -109,6 +117,7 @@ static int set_socket_path(struct draft *draft, const char *given)
 			"%s has %zu bytes; a Unix socket's has 1 to %zu",
 			given ? "socket_path" : "DRAFTD_SOCKET", length, SOCKET_PATH_MAX);
 	memcpy(draft->socket_path, path, length + 1);
+	draft->socket_origin = !given && socket_of_environment() ? " (DRAFTD_SOCKET)" : "";
 	return 0;
 }
 

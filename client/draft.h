@@ -10,7 +10,7 @@
  * Errors. A call that can fail returns 0 or a negative number: -errno when this side or the socket
  * failed, or -DRAFT_E_… (below -1000) when draftd answered with an error, or would have and this
  * side said so without asking. draft_error() then has one sentence. Out-parameters are written on
- * success only.
+ * success only, but for the handle of draft_connect(), which else is NULL.
  *
  * After an error the connection lives on, unless it broke: the call that notices returns
  * -ECONNRESET (draftd closed it), -EPROTO (draftd broke the protocol), -ENOMEM (no memory for what
@@ -110,8 +110,9 @@ const char *draft_socket_default(void);
 
 /* Connects and exchanges `hello`; NULL options are all defaults. On success `*ret` is owned by the
  * caller: draft_close(). On failure `*ret` is NULL, and `error` (or NULL), of `error_bytes`, has
- * the sentence. -ENOENT or -ECONNREFUSED: no draftd is there; -ETIMEDOUT: its backlog stayed full,
- * or it did not answer; -ENAMETOOLONG, -EINVAL: the options. */
+ * the sentence. -ENOENT or -ECONNREFUSED: no draftd is there; -EACCES: the socket's mode and group
+ * keep this user out; -ETIMEDOUT: its backlog stayed full, or it did not answer; -ENAMETOOLONG,
+ * -EINVAL: the options. */
 int draft_connect(
 	const struct draft_options *options, struct draft **ret, char *error, size_t error_bytes);
 

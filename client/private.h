@@ -99,6 +99,7 @@ struct draft_event {
 struct draft {
 	/* as asked for */
 	char socket_path[SOCKET_PATH_MAX + 1];
+	const char *socket_origin; /* for messages: "" or " (DRAFTD_SOCKET)" */
 	char client_name[NAME_BYTES];
 	int64_t timeout_us;
 	int64_t spin_us;

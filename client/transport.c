@@ -62,6 +62,19 @@ static int set_connect_timeout(int fd, int64_t deadline_us)
 	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) < 0 ? -errno : 0;
 }
 
+static const char *connect_remedy(int code)
+{
+	switch (-code) {
+	case ENOENT:
+	case ECONNREFUSED:
+		return "; is draftd running?";
+	case EACCES:
+		return "; the socket's mode and group say who may (ls -l)";
+	default:
+		return "";
+	}
+}
+
 int transport_connect(struct draft *draft, int64_t deadline_us)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -89,9 +102,8 @@ fail:
 	if (r == -ETIMEDOUT)
 		return handle_fail(draft, r, "%s is busy: draftd accepted no connection in time",
 			draft->socket_path);
-	return handle_fail(draft, r, "cannot connect to %s: %s%s", draft->socket_path,
-		strerrordesc_np(-r),
-		r == -ENOENT || r == -ECONNREFUSED ? "; is draftd running?" : "");
+	return handle_fail(draft, r, "cannot connect to %s%s: %s%s", draft->socket_path,
+		draft->socket_origin, strerrordesc_np(-r), connect_remedy(r));
 }
 
 /* ---- waiting ---- */

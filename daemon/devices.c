@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 #define UUID_BYTES_MAX (sizeof(((struct markov_device *)0)->uuid) - 1)
 
@@ -56,7 +57,7 @@ static int check_name(struct name name, enum markov_backend backend, struct erro
 		return error_text_set(error, EINVAL,
 			"devices has \"%.*s\"; write a number without zeros before it", shown(name),
 			name.at);
-	if (is(name, "CPU") && backend != MARKOV_CPU)
+	if (name.bytes == 3 && strncasecmp(name.at, "CPU", 3) == 0 && backend != MARKOV_CPU)
 		return error_text_set(error, EINVAL,
 			"devices names the CPU, but backend is %s; name GPUs or use cpu",
 			backend == MARKOV_CUDA ? "cuda" : "auto");

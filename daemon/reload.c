@@ -112,17 +112,18 @@ static int check_changes(
 	const struct config *old, const struct config *new, struct error_text *error)
 {
 	const struct {
-		const char *option, *key;
+		const char *option, *key, *unit;
 		uint64_t old, new;
 	} fixed[] = {
-		{"engine-spin", "engine_spin", old->engine_spin_us, new->engine_spin_us},
-		{"max-rows", "max_rows", old->max_rows, new->max_rows},
-		{"max-steps", "max_steps", old->max_steps, new->max_steps},
-		{"max-frame-bytes", "max_frame_bytes", old->max_frame_bytes, new->max_frame_bytes},
-		{"max-inflight", "max_inflight", old->max_inflight, new->max_inflight},
-		{"max-queue", "max_queue", old->max_queue, new->max_queue},
-		{"max-regions", "max_regions", old->max_regions, new->max_regions},
-		{"max-region-bytes", "max_region_bytes", old->max_region_bytes,
+		{"engine-spin", "engine_spin", "us", old->engine_spin_us, new->engine_spin_us},
+		{"max-rows", "max_rows", "", old->max_rows, new->max_rows},
+		{"max-steps", "max_steps", "", old->max_steps, new->max_steps},
+		{"max-frame-bytes", "max_frame_bytes", "", old->max_frame_bytes,
+			new->max_frame_bytes},
+		{"max-inflight", "max_inflight", "", old->max_inflight, new->max_inflight},
+		{"max-queue", "max_queue", "", old->max_queue, new->max_queue},
+		{"max-regions", "max_regions", "", old->max_regions, new->max_regions},
+		{"max-region-bytes", "max_region_bytes", "", old->max_region_bytes,
 			new->max_region_bytes},
 	};
 
@@ -130,8 +131,8 @@ static int check_changes(
 		if (fixed[i].old == fixed[i].new)
 			continue;
 		error_text_set(error, EINVAL,
-			"%s is %" PRIu64 " and would become %" PRIu64 "; that needs a restart",
-			fixed[i].key, fixed[i].old, fixed[i].new);
+			"%s is %" PRIu64 "%s and would become %" PRIu64 "%s; that needs a restart",
+			fixed[i].key, fixed[i].old, fixed[i].unit, fixed[i].new, fixed[i].unit);
 		config_name_line(new, fixed[i].option, error);
 		return -EINVAL;
 	}

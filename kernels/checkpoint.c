@@ -99,6 +99,11 @@ static int read_config(const char *folder, struct config_json *ret, struct error
 
 	if (result < 0)
 		return result;
+	if (access(path, F_OK) < 0 && errno == ENOENT)
+		return error_text_set(error, ENOENT,
+			"%.200s: holds no config.json: name a checkpoint folder or a .safetensors "
+			"file",
+			folder);
 	result = read_text(path, &text, &byte_count, error);
 	if (result < 0)
 		return result;

@@ -34,6 +34,8 @@ const char *error_text_remedy(int code)
 		return "; raise RLIMIT_NOFILE (ulimit -n, LimitNOFILE=)";
 	case ENFILE:
 		return "; raise fs.file-max (sysctl)";
+	case EACCES:
+		return "; the owners and modes along the path say who may (namei -l)";
 	case EFBIG:
 		return "; raise RLIMIT_FSIZE (ulimit -f, LimitFSIZE=)";
 	default:

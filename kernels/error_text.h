@@ -14,8 +14,8 @@ int error_text_set(struct error_text *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* What to append to the text of an errno: "; raise RLIMIT_NOFILE (ulimit -n, LimitNOFILE=)" where
- * it stands for a limit of the process or the system, else "". A constant. `code` may be negative.
- */
+ * it stands for a limit of the process or the system, where to look if a file may not be opened,
+ * else "". A constant. `code` may be negative. */
 const char *error_text_remedy(int code);
 
 /* The same where a thread can't be started; EAGAIN says other things elsewhere. */

@@ -45,8 +45,8 @@ static int resolve(const char *path, char **ret, struct error_text *error)
 		resolved = NULL;
 	}
 	if (!resolved)
-		return error_text_set(
-			error, errno, "%.200s: can't be written: %s", path, strerror(errno));
+		return error_text_set(error, errno, "%.200s: can't be written: %s%s", path,
+			strerror(errno), error_text_remedy(errno));
 	*ret = resolved;
 	return 0;
 }
@@ -65,8 +65,8 @@ int replacement_begin(const char *path, struct replacement *ret, struct error_te
 	}
 	replacement.fd = mkostemp(replacement.temporary, O_CLOEXEC);
 	if (replacement.fd < 0) {
-		r = error_text_set(error, errno, "%.200s: no file can be made beside it: %s", path,
-			strerror(errno));
+		r = error_text_set(error, errno, "%.200s: no file can be made beside it: %s%s",
+			path, strerror(errno), error_text_remedy(errno));
 		goto fail;
 	}
 	/* mkostemp() made it for its owner alone; who reads models and metrics is another user. */

@@ -81,17 +81,21 @@ static int read_raw(const char *path, uint32_t vocab, uint32_t rows, uint32_t st
 	void *logits = NULL;
 	int fd = -1, r;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &stat) < 0) {
-		r = error_text_set(error, errno, "%s: %s", path, strerror(errno));
+		r = error_text_set(
+			error, errno, "%s: %s%s", path, strerror(errno), error_text_remedy(errno));
+		goto out;
+	}
+	if (!S_ISREG(stat.st_mode)) {
+		r = error_text_set(error, EINVAL, "%s is no regular file", path);
 		goto out;
 	}
 	if (rows == 0)
 		rows = 1;
 	if (steps == 0 && (uint64_t)stat.st_size / block / rows <= REQUEST_STEPS_MAX)
 		steps = (uint32_t)((uint64_t)stat.st_size / block / rows);
-	if (!S_ISREG(stat.st_mode) || steps == 0 ||
-		(uint64_t)stat.st_size != block * rows * steps) {
+	if (steps == 0 || (uint64_t)stat.st_size != block * rows * steps) {
 		r = error_text_set(error, EINVAL,
 			"%s has %" PRId64
 			" bytes; raw BF16 logits of %u rows need rows * steps * %" PRIu64,

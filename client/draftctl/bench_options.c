@@ -122,8 +122,9 @@ const struct option_spec bench_option_table[] = {
 		.kind = OPTION_TEXT,
 		.value = "FILE",
 		.help = "several kinds of requests, a line each: share=3 rows=8 steps=4 "
-			"temperature=0.7 priority=1 deadline_us=5000; what a line leaves out is as "
-			"without it",
+			"temperature=0.7 priority=1 deadline_us=5000; a line needs share, what "
+			"else "
+			"it leaves out is as without it",
 		.offset = offsetof(struct bench_options, mix),
 	},
 	{

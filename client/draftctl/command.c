@@ -61,9 +61,12 @@ int command_connect(const struct common *common, struct draft **ret, struct erro
 int command_connect_spinning(
 	const struct common *common, int64_t spin_us, struct draft **ret, struct error_text *error)
 {
+	/* Where it is the environment's, libdraft is not told another, so that both name it. */
+	bool from_environment = common->socket_path == getenv("DRAFTD_SOCKET");
+	const char *origin = from_environment ? " (DRAFTD_SOCKET)" : "";
 	struct draft_options options = {
 		.size = sizeof(options),
-		.socket_path = common->socket_path,
+		.socket_path = from_environment ? NULL : common->socket_path,
 		.client_name = "draftctl/" DRAFTD_VERSION,
 		.timeout_us = (int64_t)(common->timeout_s * 1e6),
 		.spin_us = spin_us,
@@ -74,14 +77,14 @@ int command_connect_spinning(
 	r = draft_connect(&options, ret, text, sizeof(text));
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		return error_text_set(error, -r,
-			"no draftd listens on %s: is it running? Start it with "
+			"no draftd listens on %s%s: is it running? Start it with "
 			"`draftd --socket %s --model FILE`, or name its socket with --socket",
-			common->socket_path, common->socket_path);
+			common->socket_path, origin, common->socket_path);
 	if (r == -EACCES)
 		return error_text_set(error, -r,
-			"not allowed to connect to %s: the socket's mode and group "
+			"not allowed to connect to %s%s: the socket's mode and group "
 			"say who may (see `ls -l`)",
-			common->socket_path);
+			common->socket_path, origin);
 	if (r < 0)
 		return error_text_set(
 			error, r <= -1000 ? EPROTO : -r, "%s: %s", common->socket_path, text);

@@ -10,8 +10,8 @@ int lines_open(const char *path, struct lines *ret, struct error_text *error)
 	FILE *file = fopen(path, "re");
 
 	if (file == NULL)
-		return error_text_set(
-			error, errno, "cannot open %s: %s", path, strerrordesc_np(errno));
+		return error_text_set(error, errno, "cannot open %s: %s%s", path,
+			strerrordesc_np(errno), error_text_remedy(errno));
 	ret->file = file;
 	ret->path = path;
 	ret->number = 0;
@@ -46,6 +46,6 @@ int lines_next(struct lines *lines, char **ret, struct error_text *error)
 	}
 	if (ferror(lines->file))
 		return error_text_set(
-			error, EIO, "cannot read %s: %s", lines->path, strerrordesc_np(EIO));
+			error, errno, "cannot read %s: %s", lines->path, strerrordesc_np(errno));
 	return 0;
 }

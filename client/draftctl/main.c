@@ -73,12 +73,13 @@ static void list_commands(FILE *to, const char *prefix)
 			fprintf(to, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
 }
 
-static void common_help(void)
+/* `own` is the table of the command's options, or NULL. */
+static void common_help(const struct option_spec *own)
 {
 	struct common defaults = common_defaults();
 
 	printf("\nOptions of every command:\n");
-	options_help(stdout, common_options, &defaults);
+	options_help(stdout, common_options, &defaults, own);
 }
 
 static int help(void)
@@ -87,7 +88,7 @@ static int help(void)
 	       "Talks to draftd, which drafts tokens for speculative decoding.\n\n"
 	       "Commands:\n");
 	list_commands(stdout, "");
-	common_help();
+	common_help(NULL);
 	printf("\n`draftctl COMMAND --help` says more. Exit status: 0 done, 1 failed, 2 used "
 	       "wrongly.\n");
 	return EXIT_SUCCESS;
@@ -103,9 +104,9 @@ static int command_help(const struct command *command)
 	options_wrap(stdout, command->description, 0, 0);
 	if (has_options) {
 		printf("\nOptions:\n");
-		options_help(stdout, command->options, command->defaults);
+		options_help(stdout, command->options, command->defaults, NULL);
 	}
-	common_help();
+	common_help(command->options);
 	return EXIT_SUCCESS;
 }
 

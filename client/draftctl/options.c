@@ -219,14 +219,22 @@ static int describe(char *text, size_t size, const struct option_spec *spec, con
 		absent[0] != '\0' ? "default " : "", absent);
 }
 
-void options_help(FILE *to, const struct option_spec *specs, const void *defaults)
+static bool has_letter(const struct option_spec *specs, char letter)
+{
+	while (specs != NULL && specs->name != NULL && specs->letter != letter)
+		specs++;
+	return specs != NULL && specs->name != NULL;
+}
+
+void options_help(FILE *to, const struct option_spec *specs, const void *defaults,
+	const struct option_spec *before)
 {
 	for (const struct option_spec *spec = specs; spec->name != NULL; spec++) {
+		bool shown = spec->letter != 0 && !has_letter(before, spec->letter);
 		char text[HELP_TEXT_MAX];
 		int column = 2;
 
-		column += spec->letter != 0 ? fprintf(to, "  -%c, ", spec->letter) - 2
-					    : fprintf(to, "  ") - 2;
+		column += shown ? fprintf(to, "  -%c, ", spec->letter) - 2 : fprintf(to, "  ") - 2;
 		column += fprintf(to, "--%s", spec->name);
 		if (spec->value != NULL)
 			column += fprintf(to, " %s", spec->value);

@@ -51,8 +51,11 @@ enum options_order {
 int options_parse(const struct option_set *sets, size_t set_count, enum options_order order,
 	int argc, char **argv, struct error_text *error);
 
-/* Writes a table as --help shows it; the set's values are taken for the defaults. */
-void options_help(FILE *to, const struct option_spec *specs, const void *defaults);
+/* Writes a table as --help shows it; the set's values are taken for the defaults. A letter that
+ * `before`, a table that is parsed before this one (or NULL), has too is not shown: there it means
+ * the other option. */
+void options_help(FILE *to, const struct option_spec *specs, const void *defaults,
+	const struct option_spec *before);
 
 /* Writes words with a line break wherever the next one would pass column 80. */
 void options_wrap(FILE *to, const char *text, int column, int indent);

@@ -1,6 +1,6 @@
 #include "plot.h"
 
-#include "kernels/replacement.h"
+#include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,25 +92,38 @@ static int write_script(int fd, const char *title, const char *csv)
 	return fclose(to) == 0 ? 0 : -errno;
 }
 
-int plot_spectrum(const char *path, const char *title, const char *csv, struct error_text *error)
+/* Draws into a file in memory, for gnuplot does not say when a disk is full. */
+static int draw(const char *title, const char *csv, int picture)
 {
-	struct replacement picture;
-	int script, r;
+	int script = memfd_create("gnuplot", MFD_CLOEXEC);
+	int r = script < 0 ? -errno : write_script(script, title, csv);
 
-	r = replacement_begin(path, &picture, error);
-	if (r < 0)
-		return r;
-	script = memfd_create("gnuplot", MFD_CLOEXEC);
-	r = script < 0 ? -errno : write_script(script, title, csv);
 	if (r == 0 && lseek(script, 0, SEEK_SET) < 0)
 		r = -errno;
 	if (r == 0)
-		r = run_gnuplot((char[]){"-"}, script, picture.fd);
+		r = run_gnuplot((char[]){"-"}, script, picture);
 	if (script >= 0)
 		close(script);
-	if (r < 0) {
-		replacement_end(&picture, r, false, NULL);
-		return fail(r, error);
+	return r;
+}
+
+int plot_spectrum(const char *path, const char *title, const char *csv, struct error_text *error)
+{
+	int picture = memfd_create("picture", MFD_CLOEXEC);
+	int r = picture < 0 ? -errno : draw(title, csv, picture);
+	off_t size = r == 0 ? lseek(picture, 0, SEEK_END) : 0;
+	char *bytes = MAP_FAILED;
+
+	if (r == 0 && size <= 0)
+		r = size < 0 ? -errno : -EIO;
+	if (r == 0) {
+		bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, picture, 0);
+		r = bytes == MAP_FAILED ? -errno : 0;
 	}
-	return replacement_end(&picture, 0, false, error);
+	r = r < 0 ? fail(r, error) : file_replace(path, bytes, (size_t)size, error);
+	if (bytes != MAP_FAILED)
+		munmap(bytes, (size_t)size);
+	if (picture >= 0)
+		close(picture);
+	return r;
 }

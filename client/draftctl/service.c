@@ -1,6 +1,7 @@
 /* draftctl drain and reload: what root and draftd's own user may ask of the service. */
 #include "command.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +33,20 @@ static int run_reload(const struct common *common, const void *values, char **op
 	struct draft *draft = NULL;
 	struct error_text error;
 	int code = EXIT_SUCCESS;
+	int r;
 
 	(void)values;
 	(void)operands;
 	if (command_connect(common, &draft, &error) < 0)
 		return command_fail("%s", error.text);
-	if (draft_reload(draft) < 0) {
+	r = draft_reload(draft);
+	if (r == -ETIMEDOUT) {
+		code = command_fail("reload: %s and goes on loading: `draftctl info` shows the "
+				    "generation, a longer --timeout waits for it",
+			draft_error(draft));
+		goto out;
+	}
+	if (r < 0) {
 		code = command_fail("reload: %s", draft_error(draft));
 		goto out;
 	}
@@ -69,7 +78,7 @@ const struct command command_reload = {
 		"Asks draftd to read its configuration and model again beside the old one and to "
 		"swap them between two launches. Returns when the new one serves; if it cannot "
 		"be loaded, the old one serves on. Loading can take longer than the default "
-		"--timeout.",
+		"--timeout, and goes on after it.",
 	.options = options,
 	.run = run_reload,
 };

@@ -121,6 +121,7 @@ def test_schedule(daemon, folder):
     assert told["load"]["arrival"] == "schedule" and told["totals"]["requests"] == 40
     assert 0.3 <= told["seconds"] < 5
     bad(draftctl("bench", "--schedule", folder / "none", socket=daemon.socket), 1, "none")
+    bad(draftctl("bench", "--schedule", folder, socket=daemon.socket), 1, str(folder), "Is a directory")
     for text, words in {
         "": ["has no times"], "0\n1\n0.5\n": [":3:", "0.5"], "0\n\nsoon\n": [":3:", "soon"], "-1\n": [":1:", "-1"],
         "1 2\n": [":1:"], "x" * 2000: [":1:", "longer"],
@@ -227,6 +228,23 @@ def test_no_gnuplot(daemon, folder):
     done = draftctl("bench", "--requests", "3", "--plot", picture, socket=daemon.socket, env=empty)
     assert done.returncode == 1 and "gnuplot failed" in done.stderr
     assert not list(folder.glob("p.png*"))
+
+
+def can_mount():
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root may fill a disk of the test's own")
+@pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])
+def test_a_full_disk(daemon, folder, option):
+    """It is said, whoever notices it, and no part of a report is left."""
+    full = folder / "full"
+    full.mkdir()
+    script = 'mount -t tmpfs -o size=16k none "$1"; cd "$1"; cat /dev/zero > all 2>/dev/null; shift; "$@"; code=$?; ls; exit $code'
+    command = [BUILD / "draftctl", "--socket", daemon.socket, "bench", "--requests", "30", option, "report"]
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", full, *command], capture_output=True, text=True)
+    assert done.returncode == 1 and "report: can't be written: No space left on device" in done.stderr
+    assert done.stdout.splitlines()[-1] == "all"
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv", "--plot"])

@@ -4,7 +4,9 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -211,8 +213,39 @@ def test_help_and_version():
 
 def test_socket_from_the_environment(daemon):
     good(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": str(daemon.socket)}))
-    good(draftctl("ping", socket=daemon.socket, env=os.environ | {"DRAFTD_SOCKET": "/none"}))
+    nobody = os.environ | {"DRAFTD_SOCKET": "/none"}
+    good(draftctl("ping", socket=daemon.socket, env=nobody))
+    bad(draftctl("ping", env=nobody), 1, "/none (DRAFTD_SOCKET)")
+    bad(draftctl("ping", socket="/nope", env=nobody), 1, "listens on /nope: ")
+    bad(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": "x" * 108}), 1, "DRAFTD_SOCKET has 108 bytes", "1 to 107")
     assert "default /run/draftd/draftd.sock" in good(draftctl("ping", "--help", env=os.environ | {"DRAFTD_SOCKET": ""}))
+
+
+def test_base_is_a_regular_file(daemon, folder):
+    os.mkfifo(folder / "pipe")
+    for path in folder, folder / "pipe":
+        bad(draftctl("draft", "--base", path, socket=daemon.socket), 1, f"{path} is no regular file")
+
+
+def test_reload_that_takes_longer(daemon, folder):
+    """It is not failed yet, and the sentence says so. Between draftctl and draftd stands one who keeps the question."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "s"))
+    listener.listen()
+
+    def keep():
+        client, _ = listener.accept()
+        with client, daemon.raw() as server:
+            server.sendall(client.recv(65536))
+            client.sendall(server.recv(65536))  # to hello
+            while client.recv(65536):
+                pass
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    bad(draftctl("--timeout", "1", "reload", socket=folder / "s"), 1, "did not answer", "goes on", "draftctl info", "--timeout")
+    keeper.join()
+    listener.close()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["stats"], ["metrics"], ["ping", "--count", "100000"]], ids=" ".join)

@@ -452,6 +452,8 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
     for damage, why in (
         (lambda: write("[limits]\nmax_row = 1\n"), "the configuration:4: [limits] has no key max_row; draftd --help lists the keys"),
         (lambda: write("[limits]\nmax_rows = 7\n"), "the configuration:4: max_rows is 64 and would become 7; that needs a restart"),
+        (lambda: write("[latency]\nengine_spin = 1ms\n"), "the configuration:4: engine_spin is 0us and would become 1000us; that"),
+        (lambda: named(folder), "the configuration:2: the model: holds no config.json: name a checkpoint folder or a .safetensors"),
         (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "the configuration:4: max_memory_bytes is 1, less than max_region_bytes"),
         (lambda: write("[socket]\nmode = 0600\n"), "the configuration:4: [socket] has changed; that needs a restart"),
         (lambda: named(folder / "none" / "m"), "the configuration:2: the model: can't be opened: No such file or directory"),

@@ -117,6 +117,14 @@ def test_manual_of_draftctl():
     assert "DRAFTD_SOCKET" in text
 
 
+@pytest.mark.parametrize("name", sorted(page.name.removesuffix(".in") for page in (ROOT / "packaging/man").iterdir()))
+def test_quotes_and_brackets_close(name):
+    """mdoc closes what its macros open at the end of the line, wherever it was meant to."""
+    text = page(name)
+    assert not re.search("“[^”]*“|””", text)
+    assert not re.search(r"\[E[A-Z]+,", text)
+
+
 def test_manual_of_libdraft():
     text = page("libdraft.3")
     header = (ROOT / "client/draft.h").read_text()

@@ -187,6 +187,17 @@ def test_nobody_there(folder):
     refused(draft.InvalidArgument, "client_name", draft.connect, folder / "none", client_name="\n")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_not_in_the_group(daemon):
+    daemon.folder.chmod(0o755)
+    os.seteuid(54321)
+    try:
+        error = refused(draft.PermissionDenied, "the socket's mode and group say who may", draft.connect, daemon.socket)
+    finally:
+        os.seteuid(0)
+    assert error.code == -errno.EACCES and not error.retryable
+
+
 def test_socket_from_the_environment(daemon, folder, monkeypatch):
     monkeypatch.setenv("DRAFTD_SOCKET", str(daemon.socket))
     with draft.connect() as d:

@@ -90,6 +90,28 @@ def test_too_few_threads(start, folder):
     assert 0 < served < 8
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_what_the_user_may_not_open(start, folder):
+    """A folder for the socket, a model: draftd says where to look."""
+    os.chmod(folder, 0o755)
+    # copies: the other user may not see where this checkout lies
+    program, model = shutil.copy(BUILD / "draftd", folder), shutil.copyfile(MODEL, folder / "model.safetensors")
+    own = folder / "own"
+    own.mkdir()
+    os.chown(own, 54321, 54321)
+
+    def become_another():
+        os.setgroups([])
+        os.setgid(54321)
+        os.setuid(54321)
+
+    for place, mode, what in (folder, 0o644, "lock file can't be made"), (own, 0o600, "model.safetensors: can't be opened"):
+        os.chmod(model, mode)
+        daemon = start(program=program, model=model, socket=place / "s", preexec=become_another, wait=False)
+        assert daemon.wait() == 1
+        assert what in daemon.log and "Permission denied; " in daemon.log and "(namei -l)" in daemon.log
+
+
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="these programs need descriptors of their own")
 def test_too_few_descriptors(start, folder):
     """Whatever number of descriptors draftd may have, it serves, or exits 1 with a sentence; it never aborts."""

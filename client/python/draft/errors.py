@@ -157,6 +157,8 @@ def connect_error_of(code: int, message: bytes) -> DraftError:
     """The same, of a call that connects."""
     if code in (-errno.ENOENT, -errno.ECONNREFUSED):
         return NotRunning(code, message.decode(errors="replace"))
+    if code == -errno.EACCES:
+        return PermissionDenied(code, message.decode(errors="replace"))
     return error_of(code, message)
 
 

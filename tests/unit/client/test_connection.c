@@ -58,7 +58,7 @@ START_TEST(the_socket_is_the_environments)
 	setenv("DRAFTD_SOCKET", "/tmp/nobody/is/here", 1);
 	ck_assert_str_eq(draft_socket_default(), "/tmp/nobody/is/here");
 	ck_assert_int_eq(try_connect(NULL), -ENOENT);
-	ck_assert_ptr_nonnull(strstr(error, "/tmp/nobody/is/here"));
+	ck_assert_ptr_nonnull(strstr(error, "/tmp/nobody/is/here (DRAFTD_SOCKET): "));
 	draft = peer_connect(&peer); /* which names it */
 	draft_close(draft);
 	setenv("DRAFTD_SOCKET", "", 1);

@@ -364,6 +364,8 @@ static const struct {
 	{"cuda", THIRTY_TWO ",40", "1", "devices lists 33, the most is 32; list fewer"},
 	{"cuda", "0,CPU", NULL, "devices names the CPU, but backend is cuda; name GPUs or use cpu"},
 	{"auto", "CPU", NULL, "devices names the CPU, but backend is auto; name GPUs or use cpu"},
+	{"auto", "cpu,cpu", NULL,
+		"devices names the CPU, but backend is auto; name GPUs or use cpu"},
 	{"cpu", "0", NULL,
 		"devices has \"0\", but backend is cpu; write CPU for each replica, leave devices "
 		"out, or use cuda"},

@@ -160,7 +160,7 @@ START_TEST(help_has_every_row)
 	char *text = NULL;
 	FILE *to = open_memstream(&text, &bytes);
 
-	options_help(to, specs, &v);
+	options_help(to, specs, &v, NULL);
 	fclose(to);
 	ck_assert_str_eq(text,
 		"  -f, --flag              a flag\n"
@@ -169,6 +169,23 @@ START_TEST(help_has_every_row)
 		"  --seed S                a seed (default random)\n"
 		"  --share X               a share (0 to 1, default 0.5)\n"
 		"  --where WHERE           a place (inline or host, default host)\n");
+	free(text);
+}
+END_TEST
+
+/* A letter is shown where it means the option, and not where it means that of another table. */
+START_TEST(help_leaves_out_letters_that_are_taken)
+{
+	static const struct option_spec before[] = {{.name = "number", .letter = 'n'}, {0}};
+	struct values v = {.count = 5};
+	size_t bytes = 0;
+	char *text = NULL;
+	FILE *to = open_memstream(&text, &bytes);
+
+	options_help(to, specs, &v, before);
+	fclose(to);
+	ck_assert_ptr_nonnull(strstr(text, "  -f, --flag              a flag\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\n  --count N               a count (1 to"));
 	free(text);
 }
 END_TEST
@@ -205,6 +222,7 @@ Suite *options_suite(void)
 	tcase_add_test(tests, finds_operands);
 	tcase_add_test(tests, refuses_in_words);
 	tcase_add_test(tests, help_has_every_row);
+	tcase_add_test(tests, help_leaves_out_letters_that_are_taken);
 	tcase_add_test(tests, wraps_at_column_80);
 	suite_add_tcase(suite, tests);
 	return suite;

@@ -374,7 +374,7 @@ END_TEST
 
 START_TEST(incomplete_folders)
 {
-	expect_refusal(temporary_folder, -ENOENT, "config.json");
+	expect_refusal(temporary_folder, -ENOENT, ": holds no config.json: name a checkpoint");
 	put("config.json", "{}");
 	expect_refusal(temporary_folder, -ENOENT, "model.safetensors");
 	expect_refusal(temporary_path("absent"), -ENOENT, "No such file");
