@@ -39,14 +39,14 @@ static int stop_threads(struct engine *engine)
 	engine->stop = true;
 	pthread_mutex_unlock(&engine->lock);
 	call_all(engine);
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(LIMIT_STOP_TIMEOUT_US / 1000000u);
 	for (unsigned i = 0; i < engine->replica_count; i++) {
 		struct replica *replica = &engine->replicas[i];
 
 		if (!replica->started)
 			continue;
-		r = -pthread_timedjoin_np(replica->thread, NULL, &until);
+		r = -pthread_clockjoin_np(replica->thread, NULL, CLOCK_MONOTONIC, &until);
 		if (r < 0)
 			return r;
 		replica->started = false;
