@@ -105,6 +105,23 @@ def test_no_more_in_flight_than_draftd_takes(start):
     bad(draftctl("bench", "--requests", "5", "-n", "4", socket=daemon.socket), 1, "4 requests in flight", "takes 3", "--concurrency")
 
 
+def test_no_more_in_flight_than_draftd_has_room_for(start):
+    """Nor more than its frames and regions hold: a number that nobody gave fails no request. Base logits of a request are 74 KiB."""
+    daemon = start("--max-frame-bytes", "128K", "--max-region-bytes", "2M")
+    load = ("--rate", 100000, "--requests", 300, "--rows", 16, "--steps", 8)
+    bytes_ = 16 * 8 * daemon.probe.server["model"]["vocab"] * 2
+    for more, room in (
+        ((), 4 * 2**17 // bytes_),  # a connection's frames are four
+        (("--logits",), 4 * 2**17 // bytes_ // 2),
+        (("-c", 3), 3 * (4 * 2**17 // bytes_)),
+        (("-c", 8), 8 * (15 * 2**17 // 8 // bytes_)),  # of all connections 15, for who is not root
+        (("--base", "host"), 64),
+        (("--base", "host", "--logits"), (2**21 - 8 * bytes_) // bytes_),  # behind eight blocks
+    ):
+        told = bench(daemon, *load, *more)
+        assert (told["load"]["concurrency"], told["totals"]["requests"], told["errors"]) == (room, 300, {}), more
+
+
 def test_phases_add_up(daemon):
     told = bench(daemon, "--rate", 1000, "--requests", 300)["latency_us"]
     # draftd's times are whole microseconds
