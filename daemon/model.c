@@ -2,6 +2,7 @@
 
 #include "devices.h"
 #include "kernels/reference.h"
+#include "proto/message.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -290,7 +291,10 @@ int model_load(const struct config *config,
 	if (r < 0) {
 		model_close(&model);
 	} else {
-		memcpy(model.name, checkpoint.name, sizeof(model.name));
+		/* A file's name may be any bytes, one that is shown may not. */
+		wire_text_copy(
+			(struct wire_text){checkpoint.name, (uint32_t)strlen(checkpoint.name)},
+			model.name, sizeof(model.name));
 		*ret = model;
 	}
 	checkpoint_close(&checkpoint);
