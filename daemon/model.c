@@ -136,8 +136,10 @@ static int open_checkpoint(
 
 	int r = checkpoint_open(config->model_path, &options, ret, error);
 
+	/* Of the settings that it takes beside the path, only this one can be wrong. */
 	if (r < 0)
-		config_name_line(config, "model", error);
+		config_name_line(config,
+			strstr(error->text, "the soft cap option") ? "soft-cap" : "model", error);
 	return r;
 }
 
