@@ -90,6 +90,12 @@ def test_rate_beyond_reach(daemon):
     assert "--concurrency" in warning and "--threads" in warning
 
 
+def test_what_the_warm_up_left_is_not_counted(daemon):
+    """Far behind already when measuring begins: what was planned before that is in no figure."""
+    totals = bench(daemon, "--rate", 1000000, "--warmup", 0.5, "--duration", 0.25, "--concurrency", 2)["totals"]
+    assert totals["requests"] + totals["unsent"] == 250000
+
+
 def test_no_more_in_flight_than_draftd_takes(start):
     """A number that nobody gave is one that works, and is told; one that was given is refused where it is too great."""
     daemon = start("--max-inflight", "3")
