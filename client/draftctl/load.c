@@ -15,7 +15,7 @@
 #define INFLIGHT_CLOSED   8  /* if the options leave it open */
 #define INFLIGHT_OPEN     64 /* the same, a connection */
 #define INLINE_FRAMES     4  /* of data that draftd holds for a connection, each max_frame_bytes */
-#define INLINE_FRAMES_ALL 15 /* the same of all of a user, if it has the default share */
+#define INLINE_FRAMES_ALL 12 /* the same of all of a user, if it has the default share */
 #define FRAME_OTHER_BYTES 1024 /* of a draft request's frame beside its columns and base */
 #define FRAME_ROW_BYTES   40   /* of its columns, for a row, at most */
 

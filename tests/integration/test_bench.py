@@ -120,7 +120,7 @@ def test_no_more_in_flight_than_draftd_has_room_for(start):
         ((), 4 * 2**17 // bytes_),  # a connection's frames are four
         (("--logits",), 4 * 2**17 // bytes_ // 2),
         (("-c", 3), 3 * (4 * 2**17 // bytes_)),
-        (("-c", 8), 8 * (15 * 2**17 // 8 // bytes_)),  # of all connections 15, for who is not root
+        (("-c", 8), 8 * (12 * 2**17 // 8 // bytes_)),  # of all connections 12: the share of who is not root has at least these
         (("--base", "host"), 64),
         (("--base", "host", "--logits"), (2**21 - 8 * bytes_) // bytes_),  # behind eight blocks
     ):
