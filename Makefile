@@ -191,7 +191,7 @@ $(UNIT_PROGRAMS): $(BUILD)/tests/unit-%: $$(call unit_objects,$$*)
 	$(call quiet,LINK)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(ALL_LIBS) $(call pc_libs,check)
 
 # The real programs against Python: an independent codec, hostile clients, life and death of the daemon.
-PYTEST := BUILD=$(abspath $(BUILD)) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration
+PYTEST := BUILD=$(abspath $(BUILD)) CUDA=$(CUDA) CC=$(CC) $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/integration
 # In parts that run side by side; behind them, alone, the tests that measure time.
 SIDE_BY_SIDE := $(foreach part,1/4 2/4 3/4 4/4,"PART=$(part) $(PYTEST) -m 'not alone'")
 MEASURING := -- "$(PYTEST) -m alone"

@@ -4,8 +4,24 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 
 static json_t *read_value(struct wire_cursor *cursor);
+
+/* JSON has to be UTF-8, and the wire's strings may be anything. */
+static json_t *read_text(const struct wire_value *value)
+{
+	const struct wire_text text = {(const char *)value->data.at, value->data.bytes};
+	char *copy = malloc((size_t)text.bytes + 1);
+	json_t *string;
+
+	if (!copy)
+		return NULL;
+	wire_text_copy(text, copy, (size_t)text.bytes + 1);
+	string = json_string(copy);
+	free(copy);
+	return string;
+}
 
 static json_t *read_array(struct wire_cursor *cursor, uint32_t count)
 {
@@ -32,9 +48,7 @@ static json_t *read_map(struct wire_cursor *cursor, uint32_t count)
 		key_text = NULL;
 		r = -1;
 		if (wire_next(cursor, &key) && key.type == WIRE_STR)
-			key_text = json_stringn((const char *)key.data.at, key.data.bytes);
-		/* Through a string of its own: a key of JSON ends at its NUL, and has to be UTF-8.
-		 */
+			key_text = read_text(&key);
 		if (key_text)
 			r = json_object_set_new(
 				object, json_string_value(key_text), read_value(cursor));
@@ -70,7 +84,7 @@ static json_t *read_value(struct wire_cursor *cursor)
 		real = json_real(value.real);
 		return real ? real : json_null(); /* JSON knows no NaN and no infinity */
 	case WIRE_STR:
-		return json_stringn((const char *)value.data.at, value.data.bytes);
+		return read_text(&value);
 	case WIRE_ARRAY:
 		return read_array(cursor, value.count);
 	case WIRE_MAP:

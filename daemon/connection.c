@@ -395,7 +395,10 @@ static void hello_timeout(uv_timer_t *timer)
 {
 	struct connection *connection = timer->data;
 
-	connection_close(connection, LOG_WARNING, "said no hello in time");
+	/* The daemon may have stood still itself, and its hello lies in the socket. */
+	connection_take_turn(connection);
+	if (connection->state == CONNECTION_GREETING)
+		connection_close(connection, LOG_WARNING, "said no hello in time");
 	server_settle(connection->server);
 }
 

@@ -84,8 +84,9 @@ struct connection {
  * then `fd` is closed. */
 int connection_start(struct server *server, int fd, pid_t pid, struct user *user);
 
-/* Receives and handles frames, those that are left in the reader first: at most a turn's worth. */
-void connection_take_turn(struct connection *connection);
+/* Receives and handles frames, those that are left in the reader first: at most a turn's worth.
+ * Whether there were any. */
+bool connection_take_turn(struct connection *connection);
 
 /* Sends what there is to send, and decides what is next: read, wait for the socket, close. */
 void connection_settle(struct connection *connection);

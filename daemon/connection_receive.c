@@ -114,8 +114,10 @@ static void frame_timeout(uv_timer_t *timer)
 
 	if (!connection_reads(connection))
 		return;
-	connection_refuse(connection, false, 0, ERROR_BAD_FRAME,
-		"the frame was not whole within frame_timeout of its first byte");
+	/* The daemon may have stood still itself, and what lies in the socket came in time. */
+	if (!connection_take_turn(connection) && connection_reads(connection))
+		connection_refuse(connection, false, 0, ERROR_BAD_FRAME,
+			"the frame was not whole within frame_timeout of its first byte");
 	server_settle(connection->server);
 }
 
@@ -172,7 +174,7 @@ static void end_turn(struct connection *connection, unsigned handled)
 	connection_touch(connection);
 }
 
-void connection_take_turn(struct connection *connection)
+bool connection_take_turn(struct connection *connection)
 {
 	size_t received = 0;
 	unsigned handled = 0;
@@ -187,6 +189,7 @@ void connection_take_turn(struct connection *connection)
 	}
 	connection->greedy = handled >= LIMIT_TURN_FRAMES || received >= LIMIT_TURN_BYTES;
 	end_turn(connection, handled);
+	return handled > 0;
 }
 
 void connection_receive(struct connection *connection)

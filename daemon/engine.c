@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void engine_free(struct engine *engine)
 {
@@ -29,26 +28,37 @@ static void call_all(struct engine *engine)
 		bell_ring_and_wake(&engine->replicas[i].work);
 }
 
-/* Ends the threads that were started. 0 or -ETIMEDOUT. */
+static bool has_ended(struct replica *replica)
+{
+	bool ended;
+
+	pthread_mutex_lock(&replica->engine->lock);
+	ended = replica->ended;
+	pthread_mutex_unlock(&replica->engine->lock);
+	return ended;
+}
+
+/* Ends the threads that were started. 0 or -ETIMEDOUT. By the daemon's clock: that of
+ * pthread_timedjoin_np() may be set meanwhile. */
 static int stop_threads(struct engine *engine)
 {
-	struct timespec until;
-	int r;
+	const uint64_t until_us = clock_us() + LIMIT_STOP_TIMEOUT_US;
 
 	pthread_mutex_lock(&engine->lock);
 	engine->stop = true;
 	pthread_mutex_unlock(&engine->lock);
 	call_all(engine);
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += (time_t)(LIMIT_STOP_TIMEOUT_US / 1000000u);
 	for (unsigned i = 0; i < engine->replica_count; i++) {
 		struct replica *replica = &engine->replicas[i];
 
 		if (!replica->started)
 			continue;
-		r = -pthread_timedjoin_np(replica->thread, NULL, &until);
-		if (r < 0)
-			return r;
+		while (!has_ended(replica)) {
+			if (clock_us() >= until_us)
+				return -ETIMEDOUT;
+			bell_wait(&engine->end, 0, until_us);
+		}
+		pthread_join(replica->thread, NULL);
 		replica->started = false;
 	}
 	return 0;

@@ -2,6 +2,7 @@
 
 #include "devices.h"
 #include "kernels/reference.h"
+#include "proto/message.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -135,8 +136,10 @@ static int open_checkpoint(
 
 	int r = checkpoint_open(config->model_path, &options, ret, error);
 
+	/* Of the settings that it takes beside the path, only this one can be wrong. */
 	if (r < 0)
-		config_name_line(config, "model", error);
+		config_name_line(config,
+			strstr(error->text, "the soft cap option") ? "soft-cap" : "model", error);
 	return r;
 }
 
@@ -290,7 +293,10 @@ int model_load(const struct config *config,
 	if (r < 0) {
 		model_close(&model);
 	} else {
-		memcpy(model.name, checkpoint.name, sizeof(model.name));
+		/* A file's name may be any bytes, one that is shown may not. */
+		wire_text_copy(
+			(struct wire_text){checkpoint.name, (uint32_t)strlen(checkpoint.name)},
+			model.name, sizeof(model.name));
 		*ret = model;
 	}
 	checkpoint_close(&checkpoint);

@@ -48,7 +48,7 @@ static void next(struct server *server)
 	const bool again = server->reload_again;
 
 	server->reload_again = false;
-	if (again && !server->draining)
+	if (again)
 		reload_begin(server, NULL);
 }
 
@@ -253,6 +253,11 @@ void reload_begin(struct server *server, struct request *request)
 	struct reload *reload;
 	int r;
 
+	/* Also when one is under way, behind which none follows any more. */
+	if (server->draining) {
+		answer(server, request, ERROR_DRAINING, "the daemon is about to stop");
+		return;
+	}
 	if (server->reload && !request) {
 		log_notice("a reload is under way; another one follows it");
 		server->reload_again = true;
@@ -260,10 +265,6 @@ void reload_begin(struct server *server, struct request *request)
 	}
 	if (server->reload) {
 		answer(server, request, ERROR_RESOURCE_EXHAUSTED, "a reload is under way");
-		return;
-	}
-	if (server->draining) {
-		answer(server, request, ERROR_DRAINING, "the daemon is about to stop");
 		return;
 	}
 	server_tell_reloading(server);

@@ -326,6 +326,8 @@ void *replica_main(void *user)
 			tell_loop(engine);
 		}
 	}
+	replica->ended = true;
 	pthread_mutex_unlock(&engine->lock);
+	bell_ring_and_wake(&engine->end);
 	return NULL;
 }

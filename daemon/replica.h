@@ -35,6 +35,7 @@ struct replica {
 	uint64_t launched_us;     /* 0: no launch under way */
 	uint64_t launch_limit_us; /* of the launch under way: what it may take */
 	uint64_t asked_us;        /* 0: it asks no events */
+	bool ended;               /* its thread leaves, and waits for nothing any more */
 };
 
 struct engine {
@@ -42,6 +43,7 @@ struct engine {
 	bool watched; /* loop thread only */
 
 	_Alignas(64) struct bell news; /* heard by the loop thread: on a cache line of its own */
+	struct bell end;               /* the same, at the end: a replica has ended */
 
 	_Alignas(64)
 		pthread_mutex_t lock; /* guards what follows, and the state of queued requests */

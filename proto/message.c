@@ -28,7 +28,7 @@ static uint32_t character_bytes(const uint8_t *at, uint32_t left)
 
 	if (at[0] < 0x80)
 		return at[0] >= 0x20 && at[0] != 0x7f;
-	if (at[0] < 0xc0)
+	if (at[0] < 0xc0 || at[0] >= 0xf8)
 		return 0;
 	bytes = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
 	if (bytes > left)

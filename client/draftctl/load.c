@@ -12,8 +12,10 @@
 #define BLOCKS_BYTES      (64u << 20)
 #define WORKER_STREAM     100 /* of the seed; the next workers' follow */
 #define BASE_SCALE        4.0f
-#define INFLIGHT_CLOSED   8    /* if the options leave it open */
-#define INFLIGHT_OPEN     64   /* the same, a connection */
+#define INFLIGHT_CLOSED   8  /* if the options leave it open */
+#define INFLIGHT_OPEN     64 /* the same, a connection */
+#define INLINE_FRAMES     4  /* of data that draftd holds for a connection, each max_frame_bytes */
+#define INLINE_FRAMES_ALL 12 /* the same of all of a user, if it has the default share */
 #define FRAME_OTHER_BYTES 1024 /* of a draft request's frame beside its columns and base */
 #define FRAME_ROW_BYTES   40   /* of its columns, for a row, at most */
 
@@ -201,16 +203,38 @@ static int allocate(struct load *load, struct error_text *error)
 	return 0;
 }
 
-/* How many requests are in flight where the user did not say: no more than draftd takes. */
-static uint32_t default_concurrency(
-	const struct load_options *options, const struct draft_model *model)
+/* Requests for whose data draftd has room on a connection: inline in frames and replies, else
+ * their logits behind the base in a region. At least one, which is then told what is too little. */
+static uint64_t connection_room(const struct load *load, const struct draft_model *model)
 {
-	uint64_t most = (uint64_t)options->connections * model->max_inflight;
-	uint64_t wanted = options->connections * INFLIGHT_OPEN;
+	const struct load_options *o = &load->options;
+	const uint64_t base_bytes = load->block_bytes * load->block_count;
+	const uint64_t frame_bytes = model->max_frame_bytes;
+	uint64_t room = UINT64_MAX;
 
-	if (!load_is_open(options))
-		wanted = options->connections > INFLIGHT_CLOSED ? options->connections
-								: INFLIGHT_CLOSED;
+	if (o->base == LOAD_BASE_INLINE) {
+		room = INLINE_FRAMES_ALL * frame_bytes / o->connections;
+		if (room > INLINE_FRAMES * frame_bytes)
+			room = INLINE_FRAMES * frame_bytes;
+		room /= load->block_bytes << o->logits;
+	} else if (o->logits) {
+		room = model->max_region_bytes > base_bytes
+			       ? (model->max_region_bytes - base_bytes) / load->block_bytes
+			       : 0;
+	}
+	return room > 0 ? room : 1;
+}
+
+/* How many requests are in flight where the user did not say: no more than draftd takes. */
+static uint32_t default_concurrency(const struct load *load, const struct draft_model *model)
+{
+	const uint64_t connections = load->options.connections;
+	const uint64_t room = connection_room(load, model);
+	uint64_t most = connections * (room < model->max_inflight ? room : model->max_inflight);
+	uint64_t wanted = connections * INFLIGHT_OPEN;
+
+	if (!load_is_open(&load->options))
+		wanted = connections > INFLIGHT_CLOSED ? connections : INFLIGHT_CLOSED;
 	if (most > LOAD_INFLIGHT_MAX)
 		most = LOAD_INFLIGHT_MAX;
 	return (uint32_t)(wanted < most ? wanted : most);
@@ -238,13 +262,13 @@ int load_open(struct load_options *options, const struct common *common, struct 
 	if (r < 0)
 		goto out;
 	model = draft_model(load->lines[0].draft);
-	if (options->concurrency == 0)
-		options->concurrency = default_concurrency(options, model);
-	load->options.concurrency = options->concurrency;
 	load->block_bytes = mix_cells_max(&options->mix) * model->vocab * 2;
 	r = check_limits(load, model, error);
 	if (r == 0)
 		r = draw_blocks(load, error);
+	if (r == 0 && options->concurrency == 0)
+		options->concurrency = default_concurrency(load, model);
+	load->options.concurrency = options->concurrency;
 	for (uint32_t i = 0; r == 0 && i < connections; i++) {
 		load->lines[i].lane_count = part(options->concurrency, connections, i);
 		r = line_open(load, &load->lines[i], common, error);

@@ -88,13 +88,16 @@ static void send_what_may_go(struct worker *worker, struct line *line)
 		line_send(worker, line, -1);
 }
 
-/* What was planned before `end_ns` and never sent is told: its latency is not in the histogram. */
+/* What was planned before `end_ns` and never sent is told, but for the warm-up's: its latency is
+ * not in the histogram. */
 static void stop_sending(struct worker *worker, int64_t end_ns)
 {
 	worker->sending = false;
 	while (worker->planned_ns < end_ns) {
-		worker->result->unsent++;
-		worker->sent++;
+		if (worker->planned_ns >= worker->load->measure_ns) {
+			worker->result->unsent++;
+			worker->sent++;
+		}
 		plan(worker);
 	}
 	worker->planned_ns = INT64_MAX;

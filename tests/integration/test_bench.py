@@ -90,6 +90,12 @@ def test_rate_beyond_reach(daemon):
     assert "--concurrency" in warning and "--threads" in warning
 
 
+def test_what_the_warm_up_left_is_not_counted(daemon):
+    """Far behind already when measuring begins: what was planned before that is in no figure."""
+    totals = bench(daemon, "--rate", 1000000, "--warmup", 0.5, "--duration", 0.25, "--concurrency", 2)["totals"]
+    assert totals["requests"] + totals["unsent"] == 250000
+
+
 def test_no_more_in_flight_than_draftd_takes(start):
     """A number that nobody gave is one that works, and is told; one that was given is refused where it is too great."""
     daemon = start("--max-inflight", "3")
@@ -103,6 +109,23 @@ def test_no_more_in_flight_than_draftd_takes(start):
     assert "at most 3 in flight (all that draftd takes) over 1 connection," in text
     assert "8 in flight over 4 connections," in good(draftctl("bench", "--requests", "9", "-c", "4", socket=daemon.socket))
     bad(draftctl("bench", "--requests", "5", "-n", "4", socket=daemon.socket), 1, "4 requests in flight", "takes 3", "--concurrency")
+
+
+def test_no_more_in_flight_than_draftd_has_room_for(start):
+    """Nor more than its frames and regions hold: a number that nobody gave fails no request. Base logits of a request are 74 KiB."""
+    daemon = start("--max-frame-bytes", "128K", "--max-region-bytes", "2M")
+    load = ("--rate", 100000, "--requests", 300, "--rows", 16, "--steps", 8)
+    bytes_ = 16 * 8 * daemon.probe.server["model"]["vocab"] * 2
+    for more, room in (
+        ((), 4 * 2**17 // bytes_),  # a connection's frames are four
+        (("--logits",), 4 * 2**17 // bytes_ // 2),
+        (("-c", 3), 3 * (4 * 2**17 // bytes_)),
+        (("-c", 8), 8 * (12 * 2**17 // 8 // bytes_)),  # of all connections 12: the share of who is not root has at least these
+        (("--base", "host"), 64),
+        (("--base", "host", "--logits"), (2**21 - 8 * bytes_) // bytes_),  # behind eight blocks
+    ):
+        told = bench(daemon, *load, *more)
+        assert (told["load"]["concurrency"], told["totals"]["requests"], told["errors"]) == (room, 300, {}), more
 
 
 def test_phases_add_up(daemon):

@@ -316,6 +316,7 @@ CONFIGS = {
     ),
     "regions over memory": ("[model]\npath = x\n[limits]\nmax_memory_bytes = 1K\n", ":4: max_memory_bytes is 1024, less than"),
     "group": ("[model]\npath = x\n[socket]\ngroup = no-such-group\n", ":4: [socket] group is no-such-group; there is no such"),
+    "soft cap": (f"[model]\npath = {MODEL}\nsoft_cap = 1e-45\n", f":3: {MODEL}: the soft cap option is 1.4013e-45: it must be at least"),
     "model": ("[model]\n\npath = /none\n", ":3: /none: can't be opened: No such file or directory"),
 }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import time
 
@@ -287,6 +288,25 @@ def test_frame_timeout(start):
             assert client.receive() is None
             assert 0.25 < time.monotonic() - begin < 10
     daemon.probe.call("ping")
+
+
+def test_a_daemon_that_stood_still_blames_nobody(start):
+    """SIGSTOP, a frozen group of processes, a debugger: what a client sent meanwhile was in time."""
+    daemon = start("--hello-timeout", "1s", "--frame-timeout", "1s")
+    whole = request(2, "ping")
+    with daemon.raw() as greeting, daemon.connect() as client, daemon.connect() as late:
+        for started in client, late:
+            started.send(whole[:-1])
+        daemon.probe.call("ping")
+        daemon.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)
+        greeting.sendall(request(1, "hello", {"protocol": 1, "client": "test"}))
+        client.send(whole[-1:])
+        time.sleep(1.2)  # longer than both may take
+        daemon.process.send_signal(signal.SIGCONT)
+        assert greeting.recv(4096)[8:11] == b"\x94\x01\x01"  # the reply
+        assert client.receive()[0][:3] == [1, 2, None]
+        assert late.receive()[0][2]["name"] == "BAD_FRAME"  # that one sent nothing
 
 
 def test_deadline(slow_model):

@@ -141,7 +141,7 @@ def test_the_parser_refuses(name):
 
 def test_the_text_is_well_formed(start, folder):
     """Idle and used, and with a model whose name has what must be escaped."""
-    model = folder / 'a "quoted\\name"\nof two lines.safetensors'
+    model = folder / 'a "quoted\\name".safetensors'
     shutil.copy(CASE.path, model)
     daemon = start(model=model)
     before = metrics(daemon.probe)
@@ -150,9 +150,24 @@ def test_the_text_is_well_formed(start, folder):
     never_falls(counters(before), counters(after))
     assert before.keys() == after.keys()
     ((_, labels),) = after["draftd_model_info"].samples
-    assert dict(labels)["name"] == 'a "quoted\\name"\nof two lines'
+    assert dict(labels)["name"] == 'a "quoted\\name"'
     (busy,) = after["draftd_device_busy_seconds_total"].samples.values()
     assert busy > 0
+
+
+def test_a_name_that_is_not_text(start, folder):
+    """A file's name is bytes: what draftd tells of it is UTF-8 without controls, which every reader takes."""
+    model = os.fsencode(folder) + b"/caf\xe9 \xc3\xa9\nred \x1b[31m.safetensors"
+    shutil.copy(CASE.path, model)
+    daemon = start(model=model)
+    name = "caf? \u00e9?red ?[31m"
+    assert daemon.probe.server["model"]["name"] == daemon.probe.call("stats")[0]["model"] == name
+    ((_, labels),) = metrics(daemon.probe)["draftd_model_info"].samples
+    assert dict(labels)["name"] == name
+    for command in "info", "stats", "metrics":
+        done = draftctl(command, socket=daemon.socket)
+        assert done.returncode == 0 and "caf? " in done.stdout and "\x1b" not in done.stdout, done.stdout + done.stderr
+    assert f"model {name}:" in daemon.log
 
 
 def test_figures_agree_with_what_clients_counted(start):

@@ -4,12 +4,13 @@ import json
 import os
 import re
 import signal
+import subprocess
 import threading
 
 import pytest
 
 import golden
-from conftest import PATIENCE_S, SANITIZED, WRAPPER, Daemon, Tracer, draftctl
+from conftest import BUILD, PATIENCE_S, SANITIZED, WRAPPER, Daemon, Tracer, draftctl
 from golden import Case
 from test_draftctl import good
 from test_metrics import metrics
@@ -176,6 +177,24 @@ def caught(daemon):
     """The signals that the daemon has handlers for."""
     (mask,) = (line.split()[1] for line in daemon.proc("status").read_text().splitlines() if line.startswith("SigCgt:"))
     return {number for number in signal.Signals if int(mask, 16) >> number - 1 & 1}
+
+
+@pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="a thread that is stopped stops what watches it")
+def test_the_clock_is_set_at_the_very_end(start):
+    """A wall clock that jumps while the last replica ends is not taken for one that hangs."""
+    daemon = start(*TWO, env={"LD_PRELOAD": str(BUILD / "tests/clock_jump.so")})
+    tracer, thread = Tracer(), thread_of(daemon, "replica-0")
+    daemon.probe.close()
+    tracer.stop(thread)
+    try:
+        daemon.process.send_signal(signal.SIGTERM)
+        while caught(daemon) & {signal.SIGTERM}:
+            assert daemon.alive(), daemon.log
+        with pytest.raises(subprocess.TimeoutExpired):
+            daemon.process.wait(0.2)
+    finally:
+        tracer.go_on(thread)
+    assert daemon.wait() == 0, daemon.log
 
 
 @pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="a thread that is stopped stops what watches it")

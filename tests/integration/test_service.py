@@ -102,9 +102,14 @@ def test_a_reload_that_ends_during_a_drain_makes_nothing_ready(slow_model):
         client.call("ping")
         daemon.process.send_signal(signal.SIGTERM)
         hear(daemon, "STOPPING")
+        daemon.process.send_signal(signal.SIGHUP)
+        with pytest.raises(ErrorReply) as refused:  # no other one follows it
+            client.call("reload")
+        assert refused.value.name == "DRAINING"
         generations = [client.wait(id)[0]["generation"] for id in ids]
     assert daemon.wait() == 0
     assert generations[-1] == 2, "the reload took longer than the drafts"
+    assert "another one follows it" not in daemon.log
     daemon.manager.setblocking(False)
     with pytest.raises(BlockingIOError):
         while True:

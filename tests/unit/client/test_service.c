@@ -104,12 +104,13 @@ static const struct {
 	VALUE("\x81\xa1"
 	      "i\xd3\x80\0\0\0\0\0\0\0",
 		"{\"i\":-9223372036854775808}"),
-	VALUE("\x91\x01", NULL),         /* no map */
-	VALUE("\x81\x01\x01", NULL),     /* a key that is no string */
-	VALUE("\x81\xa1\xff\x01", NULL), /* a key that is not UTF-8 */
-	VALUE("\x81\xa1"
-	      "a\xa1\xff",
-		NULL), /* nor is a value */
+	/* Neither UTF-8 nor printable, as the page allows: the connection lives on. */
+	VALUE("\x81\xa3"
+	      "k\xff\x1b\xa3"
+	      "\0\xe9v",
+		"{\"k??\":\"??v\"}"),
+	VALUE("\x91\x01", NULL),     /* no map */
+	VALUE("\x81\x01\x01", NULL), /* a key that is no string */
 	VALUE("\x81\xa1"
 	      "b\xc4\x01\x00",
 		NULL), /* bytes */

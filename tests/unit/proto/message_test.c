@@ -37,6 +37,10 @@ static const struct {
 	{"\xf4\x8f\xbf\xbf", 8, "\xf4\x8f\xbf\xbf"},
 	{"\xf4\x90\x80\x80", 8, "????"},
 	{"\xff", 8, "?"},
+	/* no lead bytes, though the bits behind them would be a character's */
+	{"\xf8\x90\x80\x80", 8, "????"},
+	{"\xfb\x90\x80\x80", 8, "????"},
+	{"\xff\x90\x80\x80", 8, "????"},
 };
 
 START_TEST(text_copies)
