@@ -1,8 +1,9 @@
 #include "spectrum.h"
 
+#include "text.h"
+
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TICKS 8 /* from one halving of the distance to 1 to the next */
 
@@ -34,9 +35,5 @@ char *spectrum_csv(const struct load_result *result)
 	}
 	if (result->total.count > 0)
 		write_row(to, result, 1);
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return text_close(to, &text);
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A value below 1000 with three digits, less than that only where digits would be false. */
@@ -89,4 +90,12 @@ struct text text_plain(const char *foreign)
 			foreign[length] >= ' ' && foreign[length] <= '~' ? foreign[length] : '?';
 	text.at[length] = '\0';
 	return text;
+}
+
+char *text_close(FILE *to, char **text)
+{
+	if (fclose(to) == 0)
+		return *text;
+	free(*text);
+	return NULL;
 }

@@ -1,6 +1,6 @@
 /* Figures as people read them, returned by value: printf("%s", text_duration(ns).at).
  *
- * Pure functions, usable from any thread. */
+ * No state, usable from any thread. */
 #ifndef DRAFTCTL_TEXT_H
 #define DRAFTCTL_TEXT_H
 
@@ -21,5 +21,9 @@ struct text text_plain(const char *foreign);
 /* The same of any length, to a stream. */
 void text_put_plain(FILE *to, const char *foreign);
 struct text text_bytes(uint64_t bytes); /* "74.2 MiB" */
+
+/* Closes a stream of open_memstream() and gives what was written to it, the caller's to free; NULL
+ * without memory. `*text` is the variable that the stream was opened with. */
+char *text_close(FILE *to, char **text);
 
 #endif

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "devices.h"
 #include "terminal.h"
+#include "text.h"
 #include "top_view.h"
 
 #include <jansson.h>
@@ -70,11 +71,7 @@ static char *describe_devices(const struct draft *draft, json_t *stats)
 	if (to == NULL)
 		return NULL;
 	devices_print(to, draft, stats, TOP_LABEL_WIDTH);
-	if (fclose(to) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return text_close(to, &text);
 }
 
 /* Reads the statistics once more. Returns 0, or -1 with the reason in draft_error() or `*ret_why`.

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static double number(json_t *document, const char *key)
@@ -297,15 +296,6 @@ static void print_screen(FILE *to, json_t *before, json_t *now, const char *devi
 	fputs(devices, to);
 }
 
-/* What was written to a stream of open_memstream(), or NULL. */
-static char *close_text(FILE *to, char **text)
-{
-	if (fclose(to) == 0)
-		return *text;
-	free(*text);
-	return NULL;
-}
-
 char *top_screen(json_t *before, json_t *now, const char *devices)
 {
 	char *text = NULL;
@@ -315,7 +305,7 @@ char *top_screen(json_t *before, json_t *now, const char *devices)
 	if (to == NULL)
 		return NULL;
 	print_screen(to, before, now, devices);
-	return close_text(to, &text);
+	return text_close(to, &text);
 }
 
 char *top_line_head(json_t *now)
@@ -331,7 +321,7 @@ char *top_line_head(json_t *now)
 	for (size_t i = 0; i < replicas_shown(now); i++)
 		fprintf(to, " %6s %zu", "busy", i);
 	fputc('\n', to);
-	return close_text(to, &text);
+	return text_close(to, &text);
 }
 
 char *top_line(json_t *before, json_t *now)
@@ -353,5 +343,5 @@ char *top_line(json_t *before, json_t *now)
 	for (size_t i = 0; i < replicas_shown(now); i++)
 		fprintf(to, " %8s", replica_busy(before, now, i, rates.seconds).at);
 	fputc('\n', to);
-	return close_text(to, &text);
+	return text_close(to, &text);
 }
