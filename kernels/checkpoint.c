@@ -99,12 +99,12 @@ static int read_config(const char *folder, struct config_json *ret, struct error
 
 	if (result < 0)
 		return result;
-	if (access(path, F_OK) < 0 && errno == ENOENT)
+	result = read_text(path, &text, &byte_count, error);
+	if (result == -ENOENT)
 		return error_text_set(error, ENOENT,
 			"%.200s: holds no config.json: name a checkpoint folder or a .safetensors "
 			"file",
 			folder);
-	result = read_text(path, &text, &byte_count, error);
 	if (result < 0)
 		return result;
 	result = config_json_parse(text, byte_count, ret, &reason);
