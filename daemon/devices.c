@@ -64,8 +64,7 @@ static int check_name(struct name name, enum markov_backend backend, struct erro
 	if (!is(name, "CPU") && backend == MARKOV_CPU)
 		return error_text_set(error, EINVAL,
 			"devices has \"%.*s\", but backend is cpu; write CPU for each replica, "
-			"leave "
-			"devices out, or use cuda",
+			"leave devices out, or use cuda",
 			shown(name), name.at);
 	return 0;
 }

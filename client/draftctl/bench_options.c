@@ -123,8 +123,7 @@ const struct option_spec bench_option_table[] = {
 		.value = "FILE",
 		.help = "several kinds of requests, a line each: share=3 rows=8 steps=4 "
 			"temperature=0.7 priority=1 deadline_us=5000; a line needs share, what "
-			"else "
-			"it leaves out is as without it",
+			"else it leaves out is as without it",
 		.offset = offsetof(struct bench_options, mix),
 	},
 	{
