@@ -392,7 +392,7 @@ template <int N> struct consumer {
 			const winner_key key = await_winner(head, &winner[own], number);
 			if (blockIdx.x == 0)
 				report(own, step, key);
-			state.token[own] = key_id(key);
+			atomicExch(&state.token[own], key_id(key)); // as in begin_row()
 			state.begin_row(own, step + 1);
 		}
 		if (last)

@@ -72,13 +72,14 @@ template <int N> struct block_state {
 	uint64_t turn[4]; // it is this warpgroup's turn to take stages from the ring
 	candidate_queue queue;
 
-	// A row's search starts anew.
+	// A row's search starts anew. A barrier lies between this and whoever looks at the row
+	// before or after; the race checker loses sight of some barriers, but not of atomics.
 	DEVICE void begin_row(int row, uint32_t step)
 	{
-		best[row] = first_key();
-		lower[row] = 0;
-		test[row].hash = row_hash(seed[row], position[row], step);
-		test[row].bound = INFINITY;
+		atomicExch(&best[row], first_key());
+		atomicExch(&lower[row], 0);
+		atomicExch(&test[row].hash, row_hash(seed[row], position[row], step));
+		atomicExch(&test[row].bound, INFINITY);
 	}
 
 	// Takes a value that the row has reached in the step with that number, and tells the other
