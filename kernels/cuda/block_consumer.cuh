@@ -19,7 +19,6 @@ template <int N> struct consumer {
 	const int rows;
 	const int parts;
 	const int group, warp, lane; // warp of the group
-	const uint64_t evict_normal = policy_evict_normal();
 	const logits_mover<N> mover;
 	int taken = 0; // tiles that this group has taken, over all steps
 	// Where the ring's next stage of this group is: `place` counts stages over all steps.
@@ -323,7 +322,7 @@ template <int N> struct consumer {
 		for (int piece = from; piece < (int)head.rank / 8; piece += by)
 			copy_16(shared_address(shared.embeddings) + (piece >> 3) * (N * 128) +
 					piece_offset(row, piece & 7),
-				w1 + piece * 16, 16, evict_normal);
+				w1 + piece * 16);
 	}
 
 	// Waits for the embeddings that this thread has asked for, and then for everybody's.

@@ -85,13 +85,6 @@ DEVICE uint64_t policy_evict_last()
 	return policy;
 }
 
-DEVICE uint64_t policy_evict_normal()
-{
-	uint64_t policy;
-	asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0;" : "=l"(policy));
-	return policy;
-}
-
 // Takes evict_last back from a line of 128 bytes.
 DEVICE void release_line(const void *line)
 {
@@ -117,7 +110,13 @@ DEVICE void copy_box(
 		: "memory");
 }
 
-// 16 bytes, of which the first `bytes` are read and the others are zeros. Both sides aligned to 16.
+// 16 bytes; both sides aligned to 16.
+DEVICE void copy_16(uint32_t to, const void *from)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+// The same, but that only the first `bytes` are read and the others are zeros.
 DEVICE void copy_16(uint32_t to, const void *from, int bytes, uint64_t policy)
 {
 	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
