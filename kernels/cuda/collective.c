@@ -17,6 +17,10 @@
 #define VERSION_MIN 21800 /* of the functions used, in NCCL's way of writing it */
 #define NAP_NS      100000
 
+/* Connecting loads the library's kernels and asks the machine about its links: seconds, where others
+ * use it too. What a launch may take says nothing about that. */
+#define CONNECT_BOUND_US 30000000
+
 struct library {
 	void *handle;
 	__typeof__(ncclGetVersion) *get_version;
@@ -90,9 +94,10 @@ static int result_of(
 }
 
 /* Until what was asked of all communicators is done, which each does in a thread of its own. */
-static int settle(struct collective *c, const char *what, struct error_text *error)
+static int settle(
+	struct collective *c, const char *what, uint64_t bound_us, struct error_text *error)
 {
-	const uint64_t until = clock_us() + c->bound_us;
+	const uint64_t until = clock_us() + bound_us;
 	for (uint32_t i = 0; i < c->count; i++) {
 		for (;;) {
 			ncclResult_t state = ncclInternalError;
@@ -107,7 +112,7 @@ static int settle(struct collective *c, const char *what, struct error_text *err
 			if (clock_us() > until)
 				return error_text_set(error, EIO,
 					"%s: the GPUs did not answer each other within %llu us",
-					what, (unsigned long long)c->bound_us);
+					what, (unsigned long long)bound_us);
 			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 		}
 	}
@@ -137,7 +142,7 @@ static int start(struct collective *c, struct error_text *error)
 	const int ended = result_of(c, c->nccl.group_end(), what, r ? NULL : error);
 	if (!r)
 		r = ended;
-	return r ? r : settle(c, what, error);
+	return r ? r : settle(c, what, CONNECT_BOUND_US, error);
 }
 
 int collective_open(const int *ordinals, uint32_t count, uint64_t bound_us, struct collective **ret,
@@ -178,7 +183,7 @@ int collective_gather(struct collective *c, uint64_t *const *blocks, size_t coun
 	const int ended = result_of(c, c->nccl.group_end(), what, r ? NULL : error);
 	if (!r)
 		r = ended;
-	return r ? r : settle(c, what, error);
+	return r ? r : settle(c, what, c->bound_us, error);
 }
 
 int collective_check(struct collective *c, struct error_text *error)
@@ -204,7 +209,7 @@ void collective_close(struct collective *c, int abort)
 	if (!abort) {
 		for (uint32_t i = 0; i < c->count; i++)
 			c->nccl.finalize(c->communicators[i]);
-		abort = settle(c, "disconnecting the GPUs", &ignored) != 0;
+		abort = settle(c, "disconnecting the GPUs", c->bound_us, &ignored) != 0;
 	}
 	for (uint32_t i = 0; i < c->count; i++) {
 		if (!c->communicators[i])

@@ -12,8 +12,9 @@
 
 struct collective; /* opaque: NCCL's types stay inside */
 
-/* Over these GPUs, each once. Blocks for at most `bound_us`. Returns 0, -ENOTSUP without a usable
- * libnccl.so.2, -EIO when the GPUs don't find each other. */
+/* Over these GPUs, each once. Blocks for at most 30 seconds; what is asked of it later, for at most
+ * `bound_us`. Returns 0, -ENOTSUP without a usable libnccl.so.2, -EIO when the GPUs don't find each
+ * other. */
 int collective_open(const int *ordinals, uint32_t count, uint64_t bound_us, struct collective **ret,
 	struct error_text *error);
 
