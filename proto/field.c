@@ -13,11 +13,6 @@ struct strangers {
 	unsigned count;
 };
 
-static bool text_equal(struct wire_text a, const char *at, size_t bytes)
-{
-	return a.bytes == bytes && !memcmp(a.at, at, bytes);
-}
-
 static int refuse_twice(
 	struct message_fault *fault, const struct field_table *table, struct wire_text key)
 {
@@ -50,7 +45,7 @@ static unsigned find_field(const struct field_table *table, struct wire_text key
 	for (unsigned n = 0, i = first; n < table->count; n++, i++) {
 		if (i >= table->count)
 			i = 0;
-		if (text_equal(key, table->fields[i].key, strlen(table->fields[i].key)))
+		if (wire_text_equal(key, table->fields[i].key))
 			return i;
 	}
 	return table->count;
@@ -60,7 +55,7 @@ static int skip_stranger(struct wire_cursor *cursor, const struct field_table *t
 	struct strangers *strangers, struct wire_text key, struct message_fault *fault)
 {
 	for (unsigned i = 0; i < strangers->count; i++)
-		if (text_equal(strangers->keys[i], key.at, key.bytes))
+		if (wire_text_equal(strangers->keys[i], key))
 			return refuse_twice(fault, table, key);
 	strangers->keys[strangers->count++] = key;
 	wire_skip(cursor);

@@ -14,8 +14,8 @@ typedef int field_reader(struct wire_cursor *cursor, const struct field *field, 
 	struct message_fault *fault);
 
 struct field {
-	const char *key;  /* as it stands on the wire */
-	const char *name; /* in texts: "base.offset" */
+	struct wire_text key; /* as it stands on the wire */
+	const char *name;     /* in texts: "base.offset" */
 	field_reader *read;
 	size_t offset; /* of the member that `read` fills */
 	bool optional;
@@ -27,12 +27,12 @@ struct field {
 /* A row for a member of `type`, and one whose reader is given the whole struct. */
 #define FIELD(key_, name_, read_, type, member, ...)                                               \
 	{                                                                                          \
-		.key = key_, .name = name_, .read = read_, .offset = offsetof(type, member),       \
-		__VA_ARGS__                                                                        \
+		.key = WIRE_TEXT(key_), .name = name_, .read = read_,                              \
+		.offset = offsetof(type, member), __VA_ARGS__                                      \
 	}
 #define FIELD_WHOLE(key_, name_, read_, ...)                                                       \
 	{                                                                                          \
-		.key = key_, .name = name_, .read = read_, __VA_ARGS__                             \
+		.key = WIRE_TEXT(key_), .name = name_, .read = read_, __VA_ARGS__                  \
 	}
 
 struct field_table {

@@ -74,29 +74,29 @@ void wire_text_copy(struct wire_text text, char *to, size_t size)
 /* ---- methods ---- */
 
 static const struct {
-	const char *name;
+	struct wire_text name;
 	enum message_kind kind;
 } methods[METHOD_END] = {
-	[METHOD_UNKNOWN] = {"unknown", MESSAGE_RESPONSE},
-	[METHOD_HELLO] = {"hello", MESSAGE_REQUEST},
-	[METHOD_PING] = {"ping", MESSAGE_REQUEST},
-	[METHOD_DRAFT] = {"draft", MESSAGE_REQUEST},
-	[METHOD_REGION_OPEN] = {"region_open", MESSAGE_REQUEST},
-	[METHOD_REGION_IMPORT] = {"region_import", MESSAGE_REQUEST},
-	[METHOD_REGION_CLOSE] = {"region_close", MESSAGE_REQUEST},
-	[METHOD_EVENT_IMPORT] = {"event_import", MESSAGE_REQUEST},
-	[METHOD_EVENT_CLOSE] = {"event_close", MESSAGE_REQUEST},
-	[METHOD_STATS] = {"stats", MESSAGE_REQUEST},
-	[METHOD_METRICS] = {"metrics", MESSAGE_REQUEST},
-	[METHOD_DRAIN] = {"drain", MESSAGE_REQUEST},
-	[METHOD_RELOAD] = {"reload", MESSAGE_REQUEST},
-	[METHOD_CANCEL] = {"cancel", MESSAGE_NOTIFICATION},
-	[METHOD_GOAWAY] = {"goaway", MESSAGE_NOTIFICATION},
+	[METHOD_UNKNOWN] = {WIRE_TEXT("unknown"), MESSAGE_RESPONSE},
+	[METHOD_HELLO] = {WIRE_TEXT("hello"), MESSAGE_REQUEST},
+	[METHOD_PING] = {WIRE_TEXT("ping"), MESSAGE_REQUEST},
+	[METHOD_DRAFT] = {WIRE_TEXT("draft"), MESSAGE_REQUEST},
+	[METHOD_REGION_OPEN] = {WIRE_TEXT("region_open"), MESSAGE_REQUEST},
+	[METHOD_REGION_IMPORT] = {WIRE_TEXT("region_import"), MESSAGE_REQUEST},
+	[METHOD_REGION_CLOSE] = {WIRE_TEXT("region_close"), MESSAGE_REQUEST},
+	[METHOD_EVENT_IMPORT] = {WIRE_TEXT("event_import"), MESSAGE_REQUEST},
+	[METHOD_EVENT_CLOSE] = {WIRE_TEXT("event_close"), MESSAGE_REQUEST},
+	[METHOD_STATS] = {WIRE_TEXT("stats"), MESSAGE_REQUEST},
+	[METHOD_METRICS] = {WIRE_TEXT("metrics"), MESSAGE_REQUEST},
+	[METHOD_DRAIN] = {WIRE_TEXT("drain"), MESSAGE_REQUEST},
+	[METHOD_RELOAD] = {WIRE_TEXT("reload"), MESSAGE_REQUEST},
+	[METHOD_CANCEL] = {WIRE_TEXT("cancel"), MESSAGE_NOTIFICATION},
+	[METHOD_GOAWAY] = {WIRE_TEXT("goaway"), MESSAGE_NOTIFICATION},
 };
 
 const char *method_name(enum method method)
 {
-	return (unsigned)method < METHOD_END ? methods[method].name : methods[METHOD_UNKNOWN].name;
+	return methods[(unsigned)method < METHOD_END ? method : METHOD_UNKNOWN].name.at;
 }
 
 unsigned method_fd_count(enum method method)
@@ -107,8 +107,7 @@ unsigned method_fd_count(enum method method)
 static enum method method_by_text(struct wire_text text, enum message_kind kind)
 {
 	for (unsigned i = METHOD_UNKNOWN + 1; i < METHOD_END; i++)
-		if (methods[i].kind == kind && strlen(methods[i].name) == text.bytes &&
-			!memcmp(methods[i].name, text.at, text.bytes))
+		if (methods[i].kind == kind && wire_text_equal(methods[i].name, text))
 			return (enum method)i;
 	return METHOD_UNKNOWN;
 }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PROTOCOL_VERSION 1
 
@@ -48,6 +49,17 @@ struct wire_text {
 	const char *at;
 	uint32_t bytes;
 };
+
+/* To initialize one with a literal. */
+#define WIRE_TEXT(literal)                                                                         \
+	{                                                                                          \
+		(literal), sizeof(literal) - 1                                                     \
+	}
+
+static inline bool wire_text_equal(struct wire_text a, struct wire_text b)
+{
+	return a.bytes == b.bytes && !memcmp(a.at, b.at, a.bytes);
+}
 
 /* Copies at most `size - 1` bytes and terminates, never cutting a character in two. Control
  * characters and bytes that are not UTF-8 become '?'. */

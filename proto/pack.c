@@ -59,17 +59,6 @@ size_t notification_begin(struct wire_buffer *buffer, msgpack_packer *pk, enum m
 	return frame_at;
 }
 
-void pack_text(msgpack_packer *pk, struct wire_text text)
-{
-	msgpack_pack_str(pk, text.bytes);
-	msgpack_pack_str_body(pk, text.at, text.bytes);
-}
-
-void pack_str(msgpack_packer *pk, const char *text)
-{
-	pack_text(pk, (struct wire_text){text, (uint32_t)strlen(text)});
-}
-
 void pack_key_uint(msgpack_packer *pk, const char *key, uint64_t value)
 {
 	pack_str(pk, key);

@@ -20,8 +20,18 @@ size_t request_begin(
 size_t reply_begin(struct wire_buffer *buffer, msgpack_packer *pk, uint32_t id);
 size_t notification_begin(struct wire_buffer *buffer, msgpack_packer *pk, enum method method);
 
-void pack_str(msgpack_packer *pk, const char *text);
-void pack_text(msgpack_packer *pk, struct wire_text text);
+static inline void pack_text(msgpack_packer *pk, struct wire_text text)
+{
+	msgpack_pack_str(pk, text.bytes);
+	msgpack_pack_str_body(pk, text.at, text.bytes);
+}
+
+/* Inline, so that a literal's length is known. */
+static inline void pack_str(msgpack_packer *pk, const char *text)
+{
+	pack_text(pk, (struct wire_text){text, (uint32_t)strlen(text)});
+}
+
 void pack_key_uint(msgpack_packer *pk, const char *key, uint64_t value);
 void pack_key_text(msgpack_packer *pk, const char *key, struct wire_text text);
 

@@ -1,5 +1,6 @@
 #include "wire.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,13 +60,28 @@ static const struct {
 	[0x1f] = {SHAPE_MAP, 4},
 };
 
+/* Of 0, 1, 2, 4 or 8 bytes. */
 static uint64_t load_be(const uint8_t *at, unsigned width)
 {
-	uint64_t value = 0;
+	uint16_t two;
+	uint32_t four;
+	uint64_t eight;
 
-	for (unsigned i = 0; i < width; i++)
-		value = value << 8 | at[i];
-	return value;
+	switch (width) {
+	case 0:
+		return 0;
+	case 1:
+		return *at;
+	case 2:
+		memcpy(&two, at, sizeof(two));
+		return be16toh(two);
+	case 4:
+		memcpy(&four, at, sizeof(four));
+		return be32toh(four);
+	default:
+		memcpy(&eight, at, sizeof(eight));
+		return be64toh(eight);
+	}
 }
 
 static void set_signed(struct wire_value *value, uint64_t bits, unsigned width)
@@ -163,8 +179,10 @@ static enum wire_fault read_tagged(
 	return WIRE_OK;
 }
 
-/* Reads one value's head, and for str and bin steps over the bytes. Never looks past `end`. */
-static enum wire_fault read_value(const uint8_t **at, const uint8_t *end, struct wire_value *ret)
+/* Reads one value's head, and for str and bin steps over the bytes. Never looks past `end`. Inline,
+ * since most values are a byte or a short string, and a body has them twice: scanned, then read. */
+static inline enum wire_fault read_value(
+	const uint8_t **at, const uint8_t *end, struct wire_value *ret)
 {
 	uint8_t tag;
 
@@ -206,39 +224,44 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 {
 	const uint8_t *at = bytes;
 	const uint8_t *end = bytes + byte_count;
-	uint64_t level_owed[WIRE_DEPTH_MAX]; /* values still owed at each open level */
-	uint64_t owed = 1;                   /* their sum; it never exceeds the bytes left */
-	uint64_t seen = 0;
+	uint64_t outer[WIRE_DEPTH_MAX]; /* values still to come at each level that is open, but the
+					   innermost */
+	uint64_t left = 1;              /* at the innermost */
+	uint64_t declared = 1, seen = 0;
 	unsigned depth = 0;
 
 	if (!byte_count)
 		return WIRE_EMPTY;
 
-	while (owed) {
+	for (;;) {
 		struct wire_value value;
-		enum wire_fault fault = read_value(&at, end, &value);
+		enum wire_fault fault;
 
+		if (!left) {
+			if (!depth)
+				break;
+			left = outer[--depth];
+			continue;
+		}
+		fault = read_value(&at, end, &value);
 		if (fault)
 			return fault;
-		owed--;
+		left--;
 		seen++;
-		if (depth)
-			level_owed[depth - 1]--;
+		if (value.type != WIRE_ARRAY && value.type != WIRE_MAP)
+			continue;
 
-		if (value.type == WIRE_ARRAY || value.type == WIRE_MAP) {
-			if (depth == WIRE_DEPTH_MAX)
-				return WIRE_TOO_DEEP;
-			level_owed[depth] = child_count(&value);
-			owed += level_owed[depth++];
-		}
+		if (depth == WIRE_DEPTH_MAX)
+			return WIRE_TOO_DEEP;
+		outer[depth++] = left;
+		left = child_count(&value);
+		declared += left;
 		/* A value takes at least one byte, so this is the earliest sign of a lie. */
-		if (owed > (size_t)(end - at))
+		if (declared - seen > (size_t)(end - at))
 			return WIRE_SHORT;
 		/* A body of many small values would keep its reader's thread busy for long. */
-		if (seen + owed > WIRE_VALUES_MAX)
+		if (declared > WIRE_VALUES_MAX)
 			return WIRE_TOO_MANY;
-		while (depth && !level_owed[depth - 1])
-			depth--;
 	}
 	return at == end ? WIRE_OK : WIRE_TRAILING;
 }
@@ -278,12 +301,10 @@ void wire_cursor_init(struct wire_cursor *cursor, const uint8_t *bytes, size_t b
 bool wire_next(struct wire_cursor *cursor, struct wire_value *ret_value)
 {
 	const uint8_t *at = cursor->at;
-	struct wire_value value;
 
-	if (read_value(&at, cursor->end, &value))
+	if (read_value(&at, cursor->end, ret_value))
 		return false;
 	cursor->at = at;
-	*ret_value = value;
 	return true;
 }
 
@@ -319,27 +340,32 @@ void wire_buffer_clear(struct wire_buffer *buffer)
 	buffer->failed = false;
 }
 
+static bool grow(struct wire_buffer *buffer, size_t byte_count)
+{
+	size_t capacity = buffer->capacity ? buffer->capacity : BUFFER_BYTES_FIRST;
+	uint8_t *grown = NULL;
+
+	while (capacity - buffer->count < byte_count && capacity <= SIZE_MAX / 4)
+		capacity *= 2;
+	if (capacity - buffer->count >= byte_count)
+		grown = realloc(buffer->bytes, capacity);
+	if (!grown) {
+		buffer->failed = true;
+		return false;
+	}
+	buffer->bytes = grown;
+	buffer->capacity = capacity;
+	return true;
+}
+
 int wire_buffer_write(void *data, const char *bytes, size_t byte_count)
 {
 	struct wire_buffer *buffer = data;
 
 	if (buffer->failed)
 		return -1;
-	if (byte_count > buffer->capacity - buffer->count) {
-		size_t capacity = buffer->capacity ? buffer->capacity : BUFFER_BYTES_FIRST;
-		uint8_t *grown = NULL;
-
-		while (capacity - buffer->count < byte_count && capacity <= SIZE_MAX / 4)
-			capacity *= 2;
-		if (capacity - buffer->count >= byte_count)
-			grown = realloc(buffer->bytes, capacity);
-		if (!grown) {
-			buffer->failed = true;
-			return -1;
-		}
-		buffer->bytes = grown;
-		buffer->capacity = capacity;
-	}
+	if (byte_count > buffer->capacity - buffer->count && !grow(buffer, byte_count))
+		return -1;
 	if (byte_count)
 		memcpy(buffer->bytes + buffer->count, bytes, byte_count);
 	buffer->count += byte_count;
