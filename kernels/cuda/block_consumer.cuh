@@ -102,28 +102,29 @@ template <int N> struct consumer {
 				(group ? taken : taken + 1) & 1);
 		__syncwarp();
 		taken++;
-		if (schedule.is_resident(at.item)) {
-			const int i = at.item - schedule.resident_at;
-			pass_turn();
-			barrier_wait(shared_address(&state.loaded[i]), 0);
-			for (int part = 0; part < parts; part++)
-				multiply_part(shared_address(shared.resident) +
-						      (i * parts + part) * shape::stage_bytes,
-					part, sum);
-			return;
-		}
+		const bool resident = schedule.is_resident(at.item);
+		const int held = at.item - schedule.resident_at;
 		const int first = ((at.step - batch.begin) * schedule.streamed +
 					  schedule.stream_place(at.item)) *
 				  parts;
 		for (int part = 0; part < parts; part++) {
-			move_in_ring(first + part);
-			barrier_wait(shared_address(&state.full[stage]), parity);
+			uint32_t tile, there, phase = 0;
+			if (resident) {
+				tile = shared_address(shared.resident) +
+				       (held * parts + part) * shape::stage_bytes;
+				there = shared_address(&state.loaded[held]);
+			} else {
+				move_in_ring(first + part);
+				tile = shared_address(shared.ring) + stage * shape::stage_bytes;
+				there = shared_address(&state.full[stage]);
+				phase = parity;
+			}
+			barrier_wait(there, phase);
 			__syncwarp();
 			if (part + 1 == parts)
 				pass_turn();
-			multiply_part(shared_address(shared.ring) + stage * shape::stage_bytes,
-				part, sum);
-			if (lane == 0)
+			multiply_part(tile, part, sum);
+			if (!resident && lane == 0)
 				barrier_arrive(shared_address(&state.empty[stage]));
 		}
 	}
@@ -222,8 +223,9 @@ template <int N> struct consumer {
 		for (int i = 0; i < (N > 32 ? 2 : 1); i++)
 			atomicMax(&state.lower[row + i], order_of(most[i]));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
-		for (int i = threadIdx.x % WARPGROUP; i < rows; i += WARPGROUP)
-			state.test[i].tighten(bound_of_scaled(order_value(state.lower[i])));
+		const int own = threadIdx.x % WARPGROUP;
+		if (own < rows)
+			state.test[own].tighten(bound_of_scaled(order_value(state.lower[own])));
 		named_barrier(BARRIER_WARPGROUP + group, WARPGROUP);
 	}
 
@@ -316,13 +318,18 @@ template <int N> struct consumer {
 			prefetch_line(embedding(token) + at);
 	}
 
-	DEVICE void load_embedding(int row, uint32_t token, int from, int by) const
+	// For a whole warp.
+	DEVICE void load_embedding(int row, uint32_t token) const
 	{
-		const char *w1 = embedding(token);
-		for (int piece = from; piece < (int)head.rank / 8; piece += by)
-			copy_16(shared_address(shared.embeddings) + (piece >> 3) * (N * 128) +
-					piece_offset(row, piece & 7),
-				w1 + piece * 16);
+		const char *from = embedding(token) + lane * 16;
+		uint32_t to = shared_address(shared.embeddings) + (lane >> 3) * (N * 128) +
+			      piece_offset(row, lane & 7);
+#pragma unroll 1
+		for (int pieces = (int)head.rank / 8 - lane; pieces > 0; pieces -= 32) {
+			copy_16(to, from);
+			from += 32 * 16;
+			to += 32 / 8 * N * 128;
+		}
 	}
 
 	// Waits for the embeddings that this thread has asked for, and then for everybody's.
@@ -349,20 +356,21 @@ template <int N> struct consumer {
 	// Few rows: every multiprocessor reads all packets, a warp a row.
 	DEVICE void conclude_few(int step, int turn, uint64_t number, bool last) const
 	{
-		for (int row = threadIdx.x / 32; row < rows; row += WARPS) {
-			if (lane < head.shards)
-				publish(peer, turn, row, number);
-			if (last && blockIdx.x != 0)
-				continue;
-			const winner_key key = gather_winner(head, x, turn, row, number);
-			if (blockIdx.x == 0 && lane == 0)
-				report(row, step, key);
-			if (last)
-				continue;
-			load_embedding(row, key_id(key), lane, 32);
-			if (lane == 0)
-				state.begin_row(row, step + 1);
-		}
+		const int row = threadIdx.x / 32;
+		if (row >= rows)
+			return;
+		if (lane < head.shards)
+			publish(peer, turn, row, number);
+		if (last && blockIdx.x != 0)
+			return;
+		const winner_key key = gather_winner(head, x, turn, row, number);
+		if (blockIdx.x == 0 && lane == 0)
+			report(row, step, key);
+		if (last)
+			return;
+		load_embedding(row, key_id(key));
+		if (lane == 0)
+			state.begin_row(row, step + 1);
 	}
 
 	// Many rows: of each, one multiprocessor reads all packets and publishes the winner for the
@@ -398,7 +406,7 @@ template <int N> struct consumer {
 			return;
 		named_barrier(BARRIER_CONSUMERS, shape::consumers);
 		for (int row = threadIdx.x / 32; row < rows; row += WARPS)
-			load_embedding(row, state.token[row], lane, 32);
+			load_embedding(row, state.token[row]);
 	}
 
 	// Publishes this multiprocessor's winners, learns everybody's, and loads their embeddings
@@ -414,7 +422,7 @@ template <int N> struct consumer {
 		}
 		const bool last = step + 1 == batch.steps;
 		const int turn = (plan.first_row / BLOCK_ROWS_MAX * batch.steps + step) & 1;
-		if (N <= 16 && head.shards <= EVERYBODY_READS_SHARDS)
+		if (N <= WARPS && head.shards <= EVERYBODY_READS_SHARDS)
 			conclude_few(step, turn, batch.first_number + step, last);
 		else
 			conclude_many(step, turn, batch.first_number + step, last);

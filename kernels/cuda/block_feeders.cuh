@@ -125,7 +125,7 @@ DEVICE void evaluate(block_state<N> &state, hint_word (*anywhere)[EXCHANGE_ROWS_
 			}
 			if (finished == after)
 				break;
-			if (watches) {
+			if (watches && finished == before) { // later, the answer would hold up all
 #pragma unroll
 				for (int i = 0; i < (N + 31) / 32; i++) {
 					const int row = lane + 32 * i;

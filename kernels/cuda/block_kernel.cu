@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(block_shape<N>::threads, 1) draft_block(
 		named_barrier(BARRIER_CONSUMERS, shape::consumers);
 		consumer<N> c(head, plan, schedule, shared, batch);
 		for (int row = threadIdx.x / 32; row < batch.rows; row += shape::consumers / 32)
-			c.load_embedding(row, state.token[row], c.lane, 32);
+			c.load_embedding(row, state.token[row]);
 		c.embeddings_ready();
 		c.run();
 	}
