@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,6 +112,16 @@ def test_stats_and_metrics(daemon):
     for line in text.splitlines():
         assert line.startswith("#") or line.rsplit(" ", 1)[0].split("{")[0].startswith("draftd_"), line
         assert line.startswith("#") or float(line.rsplit(" ", 1)[1]) >= 0
+
+
+def test_names_are_shown_as_they_are(start, folder):
+    """Other than ASCII too; only what a terminal would obey, and what is no UTF-8, is not."""
+    for name, shown in ("façade 模", "façade 模"), (b"fa\xe7ade\x1b[31m", "fa?ade?[31m"):
+        path = folder / os.fsdecode(name)
+        shutil.copy(MODEL, path)
+        daemon = start(model=path)
+        for command in "stats", "info":
+            assert shown in good(draftctl(command, socket=daemon.socket, encoding="utf-8"))
 
 
 def test_bench(daemon, folder):
