@@ -239,6 +239,7 @@ START_TEST(waits_for_room_in_the_backlog)
 	options.timeout_us = 1000;
 	ck_assert_int_eq(try_connect(&options), -ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(error, "is busy"));
+	ck_assert_ptr_nonnull(strstr(error, "within the timeout of 0.001 s"));
 	/* With time enough it gets in when the listener moves on. */
 	peer_accept(&peer);
 	options = peer_options(&peer);
@@ -310,6 +311,7 @@ START_TEST(gives_up_on_silence)
 
 	options.timeout_us = 1000; /* the backlog takes it, nobody answers */
 	ck_assert_int_eq(try_connect(&options), -ETIMEDOUT);
+	ck_assert_str_eq(error, "draftd did not answer within the timeout of 0.001 s");
 }
 END_TEST
 
