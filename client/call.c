@@ -122,8 +122,9 @@ int call_wait(struct draft *draft, uint64_t ticket, struct waiter *waiter, int64
 		r = transport_await(draft, deadline_us);
 		if (r == 0) {
 			call_abandon(draft, ticket);
-			return handle_fail(
-				draft, -ETIMEDOUT, "draftd did not answer within the timeout");
+			return handle_fail(draft, -ETIMEDOUT,
+				"draftd did not answer within the timeout of %g s",
+				(double)draft->timeout_us / 1e6);
 		}
 		if (r > 0 && draft->unsent.count > 0)
 			r = transport_flush(draft);

@@ -58,8 +58,9 @@ void handle_free(struct draft *draft)
 	free(draft);
 }
 
-int handle_open(struct draft *draft, int64_t deadline_us)
+int handle_open(struct draft *draft)
 {
+	const int64_t deadline_us = deadline_after(draft->timeout_us);
 	char why[ERROR_TEXT_BYTES];
 	int r;
 
@@ -153,7 +154,7 @@ int draft_connect(
 	if (draft) {
 		r = set_options(draft, options);
 		if (r == 0)
-			r = handle_open(draft, deadline_after(draft->timeout_us));
+			r = handle_open(draft);
 	}
 	if (r == 0) {
 		*ret = draft;
@@ -167,7 +168,7 @@ int draft_connect(
 
 int draft_reconnect(struct draft *draft)
 {
-	return handle_open(draft, deadline_after(draft->timeout_us));
+	return handle_open(draft);
 }
 
 void draft_close(struct draft *draft)

@@ -159,7 +159,7 @@ void handle_free(struct draft *draft); /* NULL is fine */
 /* Connects and says hello, in place of the connection before. 0, or why not, with the handle
  * broken.
  */
-int handle_open(struct draft *draft, int64_t deadline_us);
+int handle_open(struct draft *draft);
 
 /* Forgets every call, queued result and byte of the connection, and closes its socket. */
 void handle_reset(struct draft *draft);

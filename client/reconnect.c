@@ -40,16 +40,28 @@ static int64_t later(int64_t one_us, int64_t other_us)
 	return one_us > other_us ? one_us : other_us;
 }
 
+/* Of one try. Time for one that can tell what is wrong is there even when it is the last. */
+static int64_t try_timeout(int64_t usual_us, int64_t end_us)
+{
+	int64_t left_us;
+
+	if (end_us == DEADLINE_NEVER)
+		return usual_us;
+	left_us = later(end_us - deadline_after(0), PAUSE_FIRST_US);
+	return usual_us < 0 ? left_us : earlier(usual_us, left_us);
+}
+
 int draft_reconnect_within(struct draft *draft, int64_t timeout_us)
 {
 	const int64_t end_us = deadline_after(timeout_us);
-	int64_t pause_us = PAUSE_FIRST_US, next_us, try_us;
+	const int64_t usual_us = draft->timeout_us;
+	int64_t pause_us = PAUSE_FIRST_US, next_us;
 	int r;
 
 	for (;;) {
-		/* Time for a try that can tell what is wrong is there even when it is the last. */
-		try_us = later(end_us, deadline_after(PAUSE_FIRST_US));
-		r = handle_open(draft, earlier(try_us, deadline_after(draft->timeout_us)));
+		draft->timeout_us = try_timeout(usual_us, end_us);
+		r = handle_open(draft);
+		draft->timeout_us = usual_us;
 		if (r == 0 || (r != -ENOENT && !draft_error_retryable(r)))
 			return r;
 		next_us = deadline_after(shorten(pause_us));

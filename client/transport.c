@@ -100,8 +100,9 @@ int transport_connect(struct draft *draft, int64_t deadline_us)
 fail:
 	close(fd);
 	if (r == -ETIMEDOUT)
-		return handle_fail(draft, r, "%s is busy: draftd accepted no connection in time",
-			draft->socket_path);
+		return handle_fail(draft, r,
+			"%s is busy: draftd accepted no connection within the timeout of %g s",
+			draft->socket_path, (double)draft->timeout_us / 1e6);
 	return handle_fail(draft, r, "cannot connect to %s%s: %s%s", draft->socket_path,
 		draft->socket_origin, strerrordesc_np(-r), connect_remedy(r));
 }
@@ -300,8 +301,9 @@ static int wait_for_room(struct draft *draft, int64_t deadline_us)
 	int r = transport_wait(draft, POLLIN | POLLOUT, deadline_us);
 
 	if (r == 0)
-		return handle_fail(
-			draft, -ETIMEDOUT, "draftd did not take the request within the timeout");
+		return handle_fail(draft, -ETIMEDOUT,
+			"draftd did not take the request within the timeout of %g s",
+			(double)draft->timeout_us / 1e6);
 	if (r > 0)
 		r = transport_receive(draft);
 	return r < 0 ? r : 0;

@@ -2,7 +2,6 @@
 
 #include "event.h"
 #include "gateway.h"
-#include "poll_now.h"
 #include "region.h"
 #include "server.h"
 
@@ -274,15 +273,6 @@ static bool reads_too_little(const struct connection *connection)
 	       !user_has_room(connection, 0);
 }
 
-/* While the daemon drains: whether all that the client has sent is handled and answered. */
-static bool has_caught_up(const struct connection *connection)
-{
-	return !connection->pending && !connection->outbox.bytes &&
-	       link_alone(&connection->ready) &&
-	       connection->reader.end == connection->reader.start &&
-	       !poll_now(connection->fd, POLLIN);
-}
-
 static void linger_timeout(uv_timer_t *timer)
 {
 	struct connection *connection = timer->data;
@@ -319,7 +309,8 @@ void connection_settle(struct connection *connection)
 		connection_close(connection, LOG_WARNING, "does not read its replies");
 		return;
 	}
-	if (server->draining && connection_reads(connection) && has_caught_up(connection))
+	if (server->draining && connection_reads(connection) &&
+		connection_has_caught_up(connection))
 		connection->state = CONNECTION_FINISHING;
 	if (!connection_reads(connection) && !connection->pending && !connection->outbox.bytes &&
 		connection->state != CONNECTION_LINGERING)
@@ -338,35 +329,6 @@ void connection_settle(struct connection *connection)
 		connection->poll_events = events;
 		uv_poll_start(&connection->poll, events, on_poll);
 	}
-}
-
-static void drain_read_timeout(uv_timer_t *timer)
-{
-	struct connection *connection = timer->data;
-
-	if (!connection_reads(connection))
-		return;
-	if (connection->pending)
-		return; /* it stays open anyway: later then */
-	uv_timer_stop(timer);
-	connection->state = CONNECTION_FINISHING;
-	link_remove(&connection->ready);
-	connection_touch(connection);
-	server_settle(connection->server);
-}
-
-void connection_drain(struct connection *connection, const char *reason)
-{
-	struct parcel *parcel;
-
-	if (!connection_reads(connection))
-		return;
-	uv_timer_start(&connection->timer, drain_read_timeout, LIMIT_DRAIN_READ_US / 1000,
-		LIMIT_DRAIN_READ_US / 1000);
-	parcel = parcel_new();
-	if (parcel)
-		goaway_encode(&parcel->head, reason);
-	connection_send(connection, parcel);
 }
 
 static void on_poll(uv_poll_t *poll_handle, int status, int events)

@@ -4,9 +4,9 @@
  * last replies, closed. When the daemon drains, the streams end the other way round: the daemon's
  * first, then the client's. What else ends it: no hello in time, a frame that breaks the rules or
  * does not become whole (last words, then closed), replies that nobody reads, a socket that breaks.
- * However it ends, queued
- * drafts are taken back, running ones are discarded when they come back, and regions and events go
- * after their last use. The struct is freed by libuv's last close callback. */
+ * However it ends, queued drafts are taken back, running ones are discarded when they come back,
+ * and regions and events go after their last use. The struct is freed by libuv's last close
+ * callback. */
 #ifndef DAEMON_CONNECTION_H
 #define DAEMON_CONNECTION_H
 
@@ -64,6 +64,11 @@ struct connection {
 	struct outbox outbox;
 	uint64_t bulk_bytes;                /* of the outbox: logits */
 	uint64_t outbox_bytes, outbox_peak; /* as charged to the server: now, at most */
+	struct drain_look {
+		uint64_t sent; /* of the outbox, then */
+		int unread;    /* what the socket held for the client, as the kernel counts it */
+		unsigned idle; /* looks in a row without a change although replies waited */
+	} drain_look;          /* the last one, while the daemon drains */
 
 	struct request *by_id[CONNECTION_ID_SLOTS]; /* calls that are not answered */
 	uint32_t pending;                           /* how many */
@@ -102,7 +107,8 @@ int connection_check_held(
 void connection_close(struct connection *connection, int priority, const char *reason);
 
 /* The daemon drains: says so. What the client has sent and still sends is answered for at most
- * LIMIT_DRAIN_READ_US; the connection ends when nothing is in flight. */
+ * LIMIT_DRAIN_READ_US; the connection ends when nothing is in flight, or when the client reads
+ * nothing for LIMIT_DRAIN_UNREAD_US although replies wait. */
 void connection_drain(struct connection *connection, const char *reason);
 
 /* ---- for the methods (gateway) ---- */
@@ -133,7 +139,8 @@ void connection_answer_error(
 
 struct log_context connection_context(const struct connection *connection);
 
-/* ---- between connection.c, connection_calls.c and connection_receive.c ---- */
+/* ---- between connection.c, connection_calls.c, connection_drain.c and connection_receive.c ----
+ */
 
 bool connection_reads(const struct connection *connection);
 
@@ -142,6 +149,9 @@ void connection_receive(struct connection *connection);
 
 /* Lingering, and the socket is readable: throws away a turn's worth. */
 void connection_discard(struct connection *connection);
+
+/* While the daemon drains: whether all that the client has sent is handled and answered. */
+bool connection_has_caught_up(const struct connection *connection);
 
 /* Has connection_settle() called at the end of the callback. */
 void connection_touch(struct connection *connection);

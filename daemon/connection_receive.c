@@ -33,7 +33,8 @@ static void end_of_stream(struct connection *connection)
 	}
 	connection->state = CONNECTION_FINISHING;
 	connection->client_ended = true;
-	uv_timer_stop(&connection->timer);
+	if (!connection->server->draining) /* then it is about what the client reads */
+		uv_timer_stop(&connection->timer);
 	if (connection->reader.end > connection->reader.start) {
 		connection_note_error(
 			connection, 0, ERROR_BAD_FRAME, "the stream ends within a frame");

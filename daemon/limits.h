@@ -118,11 +118,13 @@
 #define LIMIT_DESCRIPTORS_FREE 16
 
 /* How long things may take: to read the last words before being closed, to go on sending frames
- * that are still answered while the daemon drains, to close after the daemon's end of stream, to
- * wait when the process ran out of descriptors, to wait when the service manager's socket is full,
- * for a launch until it counts as a hang, for the last launch at the exit. */
+ * that are still answered while the daemon drains (and between looks at who reads), to read nothing
+ * meanwhile although replies wait, to close after the daemon's end of stream, to wait when the
+ * process ran out of descriptors, to wait when the service manager's socket is full, for a launch
+ * until it counts as a hang, for the last launch at the exit. */
 #define LIMIT_CLOSE_TIMEOUT_US 1000000ull
 #define LIMIT_DRAIN_READ_US    1000000ull
+#define LIMIT_DRAIN_UNREAD_US  3000000ull
 #define LIMIT_LINGER_US        200000ull
 #define LIMIT_ACCEPT_RETRY_US  100000ull
 #define LIMIT_NOTIFY_RETRY_US  50000ull

@@ -122,7 +122,7 @@ const struct option_info options[] = {
 		.help = "how long a draft may wait for its client's CUDA event"},
 	{"drain-timeout", 0, "TIME", IN("limits", "drain_timeout"), OPTION_TIME, FIELD(drain_timeout_us),
 		RANGE(0, LIMIT_TIMEOUT_US_MAX), .initial = LIMIT_DRAIN_TIMEOUT_US_DEFAULT,
-		.help = "how long accepted requests may take to finish at the end"},
+		.help = "how long accepted requests may take to finish, and to be read, at the end"},
 	{"log-level", 0, "NAME", IN("log", "level"), OPTION_CHOICE, FIELD(log_level), RANGE(LOG_ERR, LOG_DEBUG),
 		.initial = LOG_INFO, .choices = log_levels, .help = "what is logged, and everything more urgent"},
 	{"config", 'c', "FILE", .type = OPTION_TEXT, FIELD(config_path), .max = PATH_BYTES,

@@ -214,6 +214,7 @@ static unsigned fill_vectors(const struct outbox *outbox, struct iovec *vectors,
 
 static void took(struct outbox *outbox, size_t bytes)
 {
+	outbox->sent += bytes;
 	while (bytes) {
 		struct parcel *parcel = parcel_of(outbox->parcels.next);
 		size_t left = parcel_bytes(parcel) - parcel->sent;

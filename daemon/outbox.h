@@ -33,6 +33,7 @@ struct parcel { /* a frame to send, or several small ones */
 struct outbox {
 	struct link parcels;
 	size_t bytes;  /* not sent yet */
+	uint64_t sent; /* bytes that the socket has taken, since the beginning */
 	size_t memory; /* allocated for all parcels */
 	void (*gone)(
 		void *user, const struct parcel *parcel); /* sent or dropped, about to be freed */

@@ -51,6 +51,16 @@ static int resolve(const char *path, char **ret, struct error_text *error)
 	return 0;
 }
 
+int replacement_check(const char *path, struct error_text *error)
+{
+	char *resolved;
+	int r = resolve(path, &resolved, error);
+
+	if (r == 0)
+		free(resolved);
+	return r;
+}
+
 int replacement_begin(const char *path, struct replacement *ret, struct error_text *error)
 {
 	struct replacement replacement = {.fd = -1};

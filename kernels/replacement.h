@@ -19,6 +19,10 @@ struct replacement {
 	int fd;          /* open for writing; owned */
 };
 
+/* Whether `path` is one that can be replaced, as far as that can be seen beforehand. Returns 0, or
+ * -errno with `error` naming `path`. */
+int replacement_check(const char *path, struct error_text *error);
+
 /* Makes the temporary file, of mode 0644. Returns 0, or -errno with `error` naming `path`; then
  * nothing is left. */
 int replacement_begin(const char *path, struct replacement *ret, struct error_text *error);

@@ -86,9 +86,14 @@ int command_connect_spinning(
 			"say who may (see `ls -l`)",
 			common->socket_path, origin);
 	if (r < 0)
-		return error_text_set(
-			error, r <= -1000 ? EPROTO : -r, "%s: %s", common->socket_path, text);
+		return error_text_set(error, r <= -1000 ? EPROTO : -r, "%s: %s%s",
+			common->socket_path, text, command_remedy(r));
 	return 0;
+}
+
+const char *command_remedy(int code)
+{
+	return code == -ETIMEDOUT ? "; --timeout allows more" : "";
 }
 
 int command_check_shape(

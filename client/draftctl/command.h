@@ -66,6 +66,10 @@ int command_connect(const struct common *common, struct draft **ret, struct erro
 int command_connect_spinning(
 	const struct common *common, int64_t spin_us, struct draft **ret, struct error_text *error);
 
+/* What to append to the reason of a call of libdraft that returned `code`: "; --timeout allows
+ * more" where the time was too short, else "". A constant. */
+const char *command_remedy(int code);
+
 /* Checks a shape against what draftd takes, so that the sentence can name the options. */
 int command_check_shape(
 	const struct draft_model *model, uint32_t rows, uint32_t steps, struct error_text *error);

@@ -221,14 +221,15 @@ static int submit(struct draft *draft, const struct columns *columns, double tim
 	int r;
 
 	r = draft_submit(draft, &request, &ticket);
+	if (r == 0) {
+		r = draft_poll(draft, (int64_t)(timeout_s * 1e6), ret);
+		if (r == 0)
+			return error_text_set(error, ETIMEDOUT,
+				"draftd did not answer within the timeout of %g s%s", timeout_s,
+				command_remedy(-ETIMEDOUT));
+	}
 	if (r < 0)
-		return error_text_set(error, EPROTO, "%s", draft_error(draft));
-	r = draft_poll(draft, (int64_t)(timeout_s * 1e6), ret);
-	if (r < 0)
-		return error_text_set(error, EPROTO, "%s", draft_error(draft));
-	if (r == 0)
-		return error_text_set(
-			error, ETIMEDOUT, "no answer in %g s; see --timeout", timeout_s);
+		return error_text_set(error, EPROTO, "%s%s", draft_error(draft), command_remedy(r));
 	if ((*ret)->code != 0)
 		return error_text_set(
 			error, EPROTO, "%s: %s", draft_error_name((*ret)->code), (*ret)->error);

@@ -102,12 +102,14 @@ static int run(const struct common *common, const void *values, char **operands)
 	int code = EXIT_SUCCESS;
 	char *text = NULL;
 	json_t *stats = NULL;
+	int r;
 
 	(void)operands;
 	if (command_connect(common, &draft, &error) < 0)
 		return command_fail("%s", error.text);
-	if (draft_stats(draft, &text) < 0) {
-		code = command_fail("%s", draft_error(draft));
+	r = draft_stats(draft, &text);
+	if (r < 0) {
+		code = command_fail("%s%s", draft_error(draft), command_remedy(r));
 		goto out;
 	}
 	stats = json_loads(text, 0, NULL);

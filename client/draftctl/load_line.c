@@ -17,10 +17,14 @@ static void line_broke(struct worker *worker, struct line *line, int code, const
 /* A draftd that said that it stops, and then stops, is no broken connection. */
 static void line_failed(struct worker *worker, struct line *line, int code)
 {
-	if (draft_going_away(line->draft))
+	struct error_text error;
+
+	if (draft_going_away(line->draft)) {
 		line_broke(worker, line, -DRAFT_E_DRAINING, draft_goaway_reason(line->draft));
-	else
-		line_broke(worker, line, code, draft_error(line->draft));
+		return;
+	}
+	error_text_set(&error, -code, "%s%s", draft_error(line->draft), command_remedy(code));
+	line_broke(worker, line, code, error.text);
 }
 
 bool line_has_room(const struct line *line)
@@ -236,8 +240,15 @@ bool line_receive(struct worker *worker, struct line *line, int64_t wait_us)
 
 void line_check_silence(struct worker *worker, struct line *line, int64_t now_ns)
 {
-	for (uint32_t i = 0; i < line->lane_count && !line->broken; i++)
-		if (line->lanes[i].busy &&
-			now_ns - line->lanes[i].sent_ns > worker->load->timeout_ns)
-			line_broke(worker, line, -ETIMEDOUT, "a request was not answered in time");
+	const int64_t timeout_ns = worker->load->timeout_ns;
+	struct error_text error;
+
+	for (uint32_t i = 0; i < line->lane_count && !line->broken; i++) {
+		if (!line->lanes[i].busy || now_ns - line->lanes[i].sent_ns <= timeout_ns)
+			continue;
+		error_text_set(&error, ETIMEDOUT,
+			"draftd did not answer within the timeout of %g s%s",
+			(double)timeout_ns / 1e9, command_remedy(-ETIMEDOUT));
+		line_broke(worker, line, -ETIMEDOUT, error.text);
+	}
 }

@@ -2,6 +2,7 @@
  */
 #include "command.h"
 #include "kernels/checkpoint.h"
+#include "kernels/replacement.h"
 #include "kernels/safetensors.h"
 #include "random.h"
 #include "text.h"
@@ -160,6 +161,8 @@ static int run_make(const struct common *common, const void *values, char **oper
 	int code = EXIT_SUCCESS;
 
 	(void)common;
+	if (replacement_check(path, &error) < 0)
+		return command_fail("%s", error.text);
 	if (!wanted->force && access(path, F_OK) == 0)
 		return command_fail("%s exists; --force replaces it", path);
 	tables = malloc(bytes);

@@ -87,7 +87,8 @@ static int run(const struct common *common, const void *values, char **operands)
 		r = draft_ping(draft);
 		took = clock_ns() - start;
 		if (r < 0) {
-			code = command_fail("ping %u: %s", i + 1, draft_error(draft));
+			code = command_fail(
+				"ping %u: %s%s", i + 1, draft_error(draft), command_remedy(r));
 			goto out;
 		}
 		histogram_add(times, (uint64_t)took);

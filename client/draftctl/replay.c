@@ -168,7 +168,7 @@ static int replay_inline(struct draft *draft, const struct case_file *c, uint32_
 	request.logits.data = logits;
 	r = draft_draft(draft, &request, tokens, NULL);
 	if (r < 0) {
-		error_text_set(error, EPROTO, "%s", draft_error(draft));
+		error_text_set(error, EPROTO, "%s%s", draft_error(draft), command_remedy(r));
 	} else {
 		compare(c, tokens, logits, outcome);
 		compare_poison(logits + bytes, TAIL, outcome);
@@ -244,7 +244,7 @@ static int replay_regions(struct draft *draft, const struct case_file *c, enum d
 	request.logits.region = logits.region;
 	r = draft_draft(draft, &request, tokens, NULL);
 	if (r < 0) {
-		error_text_set(error, EPROTO, "%s", draft_error(draft));
+		error_text_set(error, EPROTO, "%s%s", draft_error(draft), command_remedy(r));
 		goto out;
 	}
 	r = shared_read(&logits, 0, read, logits_bytes, error);

@@ -13,14 +13,15 @@ static int run_drain(const struct common *common, const void *values, char **ope
 {
 	struct draft *draft = NULL;
 	struct error_text error;
-	int code = EXIT_SUCCESS;
+	int r, code = EXIT_SUCCESS;
 
 	(void)values;
 	(void)operands;
 	if (command_connect(common, &draft, &error) < 0)
 		return command_fail("%s", error.text);
-	if (draft_drain(draft) < 0)
-		code = command_fail("drain: %s", draft_error(draft));
+	r = draft_drain(draft);
+	if (r < 0)
+		code = command_fail("drain: %s%s", draft_error(draft), command_remedy(r));
 	else
 		printf("%s finishes what is queued and takes no more\n",
 			draft_model(draft)->server);
@@ -51,8 +52,10 @@ static int run_reload(const struct common *common, const void *values, char **op
 		goto out;
 	}
 	/* A new hello has the new generation and the new model. */
-	if (draft_reconnect(draft) < 0) {
-		code = command_fail("reloaded, but then: %s", draft_error(draft));
+	r = draft_reconnect(draft);
+	if (r < 0) {
+		code = command_fail(
+			"reloaded, but then: %s%s", draft_error(draft), command_remedy(r));
 		goto out;
 	}
 	printf("%s serves %s, generation %" PRIu64 "\n", draft_model(draft)->server,

@@ -1,5 +1,7 @@
 #include "shared.h"
 
+#include "command.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -10,8 +12,9 @@ int shared_open(struct draft *draft, uint64_t bytes, enum draft_memory memory, s
 	char why[256];
 	int r;
 
-	if (draft_region_open(draft, bytes, memory, &shared.region) < 0)
-		return error_text_set(error, EPROTO, "%s", draft_error(draft));
+	r = draft_region_open(draft, bytes, memory, &shared.region);
+	if (r < 0)
+		return error_text_set(error, EPROTO, "%s%s", draft_error(draft), command_remedy(r));
 	if (memory == DRAFT_DEVICE) {
 		r = driver_open(&shared.driver, why, sizeof(why));
 		if (r == 0)

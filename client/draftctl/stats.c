@@ -208,13 +208,14 @@ static int run_stats(const struct common *common, const void *values, char **ope
 	struct error_text error;
 	char *text = NULL;
 	json_t *root = NULL;
-	int code = EXIT_SUCCESS;
+	int r, code = EXIT_SUCCESS;
 
 	(void)operands;
 	if (command_connect(common, &draft, &error) < 0)
 		return command_fail("%s", error.text);
-	if (draft_stats(draft, &text) < 0) {
-		code = command_fail("%s", draft_error(draft));
+	r = draft_stats(draft, &text);
+	if (r < 0) {
+		code = command_fail("%s%s", draft_error(draft), command_remedy(r));
 		goto out;
 	}
 	root = json_loads(text, 0, NULL);
@@ -255,13 +256,14 @@ static int run_metrics(const struct common *common, const void *values, char **o
 	struct draft *draft = NULL;
 	struct error_text error;
 	char *text = NULL;
-	int code = EXIT_SUCCESS;
+	int r, code = EXIT_SUCCESS;
 
 	(void)operands;
 	if (command_connect(common, &draft, &error) < 0)
 		return command_fail("%s", error.text);
-	if (draft_metrics(draft, &text) < 0)
-		code = command_fail("%s", draft_error(draft));
+	r = draft_metrics(draft, &text);
+	if (r < 0)
+		code = command_fail("%s%s", draft_error(draft), command_remedy(r));
 	else if (wanted->textfile == NULL)
 		fputs(text, stdout);
 	else if (file_replace(wanted->textfile, text, strlen(text), &error) < 0)

@@ -23,7 +23,7 @@ void terminal_close(void); /* not open is fine */
 void terminal_size(unsigned *ret_columns, unsigned *ret_lines);
 
 /* Shows `text`, lines that each end in a newline, in place of what was there. What does not fit is
- * cut; what is no printable ASCII becomes '?'. */
+ * cut; what is no printable ASCII becomes '?', so that each byte is a column. */
 void terminal_show(const char *text);
 
 enum terminal_event {

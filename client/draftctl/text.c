@@ -1,5 +1,7 @@
 #include "text.h"
 
+#include "proto/message.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -60,8 +62,13 @@ struct text text_rate(double per_second)
 
 void text_put_plain(FILE *to, const char *foreign)
 {
-	for (; *foreign; foreign++)
-		fputc(*foreign >= ' ' && *foreign <= '~' ? *foreign : '?', to);
+	/* What replaces a byte is a byte: a piece is as long as what it was made of. */
+	while (*foreign) {
+		struct text piece = text_plain(foreign);
+
+		foreign += strlen(piece.at);
+		fputs(piece.at, to);
+	}
 }
 
 struct text text_bytes(uint64_t bytes)
@@ -83,12 +90,9 @@ struct text text_bytes(uint64_t bytes)
 struct text text_plain(const char *foreign)
 {
 	struct text text;
-	size_t length = 0;
 
-	for (; foreign[length] != '\0' && length < sizeof(text.at) - 1; length++)
-		text.at[length] =
-			foreign[length] >= ' ' && foreign[length] <= '~' ? foreign[length] : '?';
-	text.at[length] = '\0';
+	wire_text_copy(
+		(struct wire_text){foreign, (uint32_t)strlen(foreign)}, text.at, sizeof(text.at));
 	return text;
 }
 

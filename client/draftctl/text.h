@@ -15,8 +15,8 @@ struct text {
 struct text text_duration(double ns);     /* three digits: "870 ns", "12.3 us", "1.24 s" */
 struct text text_count(uint64_t count);   /* "1,234,567" */
 struct text text_rate(double per_second); /* "1,234,567"; "27.6" below a hundred */
-/* What somebody else wrote, fit for a terminal: other than printable ASCII becomes '?', and what is
- * too long is cut. */
+/* What somebody else wrote, fit for a terminal: control characters and bytes that are not UTF-8
+ * become '?', and what is too long is cut, between characters. */
 struct text text_plain(const char *foreign);
 /* The same of any length, to a stream. */
 void text_put_plain(FILE *to, const char *foreign);

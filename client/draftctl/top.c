@@ -7,6 +7,7 @@
 #include "text.h"
 #include "top_view.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,29 +75,33 @@ static char *describe_devices(const struct draft *draft, json_t *stats)
 	return text_close(to, &text);
 }
 
-/* Reads the statistics once more. Returns 0, or -1 with the reason in draft_error() or `*ret_why`.
- */
-static int take(struct look *look, const char **ret_why)
+/* Reads the statistics once more. Returns 0 or -errno with `error`. */
+static int take(struct look *look, struct error_text *error)
 {
 	char *text = NULL, *devices;
 	json_t *now;
+	int r = 0;
 
-	if ((look->away && draft_reconnect(look->draft) < 0) ||
-		draft_stats(look->draft, &text) < 0) {
+	if (look->away)
+		r = draft_reconnect(look->draft);
+	if (r == 0)
+		r = draft_stats(look->draft, &text);
+	if (r < 0) {
 		look->away = true;
-		*ret_why = draft_error(look->draft);
-		return -1;
+		return error_text_set(
+			error, EPROTO, "%s%s", draft_error(look->draft), command_remedy(r));
 	}
 	look->away = false;
 	now = json_loads(text, 0, NULL);
 	free(text);
 	devices = describe_devices(look->draft, now);
 	if (!json_is_object(now) || devices == NULL) {
-		*ret_why = devices == NULL ? "out of memory"
-					   : "draftd's statistics are not a JSON object";
+		r = error_text_set(error, EPROTO, "%s",
+			devices == NULL ? "out of memory"
+					: "draftd's statistics are not a JSON object");
 		json_decref(now);
 		free(devices);
-		return -1;
+		return r;
 	}
 	json_decref(look->before);
 	look->before = look->now;
@@ -145,13 +150,12 @@ static int run_on_screen(struct look *look, const struct top_options *wanted)
 	const int64_t interval_ns = (int64_t)(wanted->interval_s * 1e9);
 	int64_t due_ns = clock_ns();
 	struct error_text error;
-	const char *why;
 
 	if (terminal_open(&error) < 0)
 		return command_fail("%s", error.text);
 	for (uint32_t looks = 1;; looks++) {
-		if (take(look, &why) < 0) {
-			show_away(look, why);
+		if (take(look, &error) < 0) {
+			show_away(look, error.text);
 		} else {
 			free(look->screen);
 			look->screen = top_screen(look->before, look->now, look->devices);
@@ -183,13 +187,13 @@ static int run_in_lines(struct look *look, const struct top_options *wanted)
 {
 	const int64_t interval_ns = (int64_t)(wanted->interval_s * 1e9);
 	int64_t due_ns = clock_ns();
-	const char *why;
+	struct error_text error;
 
 	for (uint32_t looks = 1;; looks++) {
 		char *head = NULL, *line;
 
-		if (take(look, &why) < 0)
-			return command_fail("%s", why);
+		if (take(look, &error) < 0)
+			return command_fail("%s", error.text);
 		if (looks == 1)
 			head = top_line_head(look->now);
 		line = top_line(look->before, look->now);

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,6 +114,16 @@ def test_stats_and_metrics(daemon):
         assert line.startswith("#") or float(line.rsplit(" ", 1)[1]) >= 0
 
 
+def test_names_are_shown_as_they_are(start, folder):
+    """Other than ASCII too; only what a terminal would obey, and what is no UTF-8, is not."""
+    for name, shown in ("façade 模", "façade 模"), (b"fa\xe7ade\x1b[31m", "fa?ade?[31m"):
+        path = folder / os.fsdecode(name)
+        shutil.copy(MODEL, path)
+        daemon = start(model=path)
+        for command in "stats", "info":
+            assert shown in good(draftctl(command, socket=daemon.socket, encoding="utf-8"))
+
+
 def test_bench(daemon, folder):
     report = folder / "report.json"
     text = good(
@@ -165,6 +176,11 @@ def test_model_make_and_show(start, folder):
     shown = json.loads(good(draftctl("model", "show", "--json", one)))
     assert (shown["vocab"], shown["rank"], shown["soft_cap"]) == (500, 24, None)
     bad(draftctl("model", "make", "--vocab", "500", "--rank", "24", one), 1, "--force")
+    for force in [], ["--force"]:  # which can't help
+        for path, what in (folder, f"{folder} is a folder: name a file"), ("/dev/null", "/dev/null is no regular file"):
+            refused = draftctl("model", "make", "--vocab", "500", *force, path)
+            bad(refused, 1, what)
+            assert "--force" not in refused.stderr
     daemon = start(model=one)
     assert daemon.probe.server["model"]["vocab"] == 500
     bad(draftctl("model", "show", folder / "none"), 1, "none")
@@ -227,10 +243,12 @@ def test_base_is_a_regular_file(daemon, folder):
         bad(draftctl("draft", "--base", path, socket=daemon.socket), 1, f"{path} is no regular file")
 
 
-def test_reload_that_takes_longer(daemon, folder):
-    """It is not failed yet, and the sentence says so. Between draftctl and draftd stands one who keeps the question."""
+@pytest.fixture
+def keeper(daemon, folder):
+    """A socket between draftctl and draftd whose owner passes hello on, and keeps every later question."""
+    path = folder / "s"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(folder / "s"))
+    listener.bind(str(path))
     listener.listen()
 
     def keep():
@@ -243,9 +261,44 @@ def test_reload_that_takes_longer(daemon, folder):
 
     keeper = threading.Thread(target=keep)
     keeper.start()
-    bad(draftctl("--timeout", "1", "reload", socket=folder / "s"), 1, "did not answer", "goes on", "draftctl info", "--timeout")
+    yield path
     keeper.join()
     listener.close()
+
+
+def test_reload_that_takes_longer(keeper):
+    """It is not failed yet, and the sentence says so."""
+    bad(draftctl("--timeout", "1", "reload", socket=keeper), 1, "within the timeout of 1 s", "goes on", "draftctl info", "--timeout")
+
+
+UNANSWERED = [
+    ["ping"],
+    ["info"],
+    ["stats"],
+    ["metrics"],
+    ["top"],
+    ["drain"],
+    ["draft"],
+    ["replay", MODEL],
+    ["bench", "--requests", "1", "--connections", "1"],
+    ["bench", "--requests", "1", "--connections", "1", "--base", "host"],
+]
+
+
+@pytest.mark.parametrize("arguments", UNANSWERED, ids=lambda arguments: " ".join(map(str, arguments[:1] + arguments[5:])))
+def test_no_answer_in_time(keeper, arguments):
+    """The sentence says how long was waited, and what would make it longer."""
+    done = draftctl("--timeout", "0.25", *arguments, socket=keeper)
+    assert done.returncode == 1
+    assert "draftd did not answer within the timeout of 0.25 s; --timeout allows more" in done.stdout + done.stderr
+
+
+def test_no_hello_in_time(folder):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "s"))
+        listener.listen()
+        done = draftctl("--timeout", "0.25", "ping", socket=folder / "s")
+    bad(done, 1, f"{folder}/s: draftd did not answer within the timeout of 0.25 s; --timeout allows more")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["stats"], ["metrics"], ["ping", "--count", "100000"]], ids=" ".join)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -120,6 +121,80 @@ def test_drain_ends_clients_that_never_stop(start):
         assert daemon.wait() == 0
         assert time.monotonic() - begin < 20
         sender.join(PATIENCE_S)
+
+
+UNREAD_S = 3  # so long a client may read nothing of what waits for it while the daemon drains
+
+
+def ask_for_much(client, end):
+    """Requests whose replies are many times what a socket holds, and then `end`; nothing is read. Returns their ids."""
+    ids = range(1000, 1400)
+    client.send(b"".join(wire_codec.request(id, "metrics") for id in ids) + end)
+    return ids
+
+
+@pytest.mark.parametrize("way", ["sends on", "waits for drafts", "has ended its stream", "ends its stream"])
+def test_drain_goes_on_without_a_client_that_reads_nothing(slow_model, way):
+    """It is closed, and the log says why; who reads has everything, and the exit is a good one."""
+    daemon = slow_model.start(*LONG)
+    with daemon.connect() as deaf, daemon.connect() as other:
+        slow_model.region(other)
+        sender = threading.Thread(target=lambda: None)
+        if way == "sends on":
+
+            def send():
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    while True:
+                        deaf.sock.sendall(wire_codec.request(7, "ping") * 500)
+
+            sender = threading.Thread(target=send)
+        elif way == "waits for drafts":
+            params = slow_model.params(deaf)
+            ask_for_much(deaf, b"".join(wire_codec.request(id, "draft", params) for id in range(50)))
+        else:
+            ask_for_much(deaf, b"")
+        if way == "has ended its stream":
+            deaf.sock.shutdown(socket.SHUT_WR)
+        sender.start()
+        asked = "ping" if way == "sends on" else "metrics"
+        while daemon.probe.call("stats")[0]["requests"].get(asked, 0) < 400:
+            pass  # till then the replies are in its outbox
+        drafts = [other.submit("draft", slow_model.params(other)) for _ in range(4)]
+        other.call("ping")
+        begin = time.monotonic()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.told("STOPPING=1")
+        if way == "ends its stream":
+            deaf.sock.shutdown(socket.SHUT_WR)
+        for draft in drafts:
+            assert "tokens" in other.wait(draft)[0]
+        other.close()
+        assert daemon.wait() == 0, daemon.log
+        assert UNREAD_S - 1 < time.monotonic() - begin < 30
+        assert f"has read none of its replies for {UNREAD_S} s while the daemon drains" in daemon.log
+        sender.join(PATIENCE_S)
+
+
+@pytest.mark.alone
+def test_drain_waits_for_a_client_that_reads_slowly(start):
+    """Little by little, less than makes the socket writable again in the time after which it would count as one that reads
+    nothing, and for longer than that: it gets every reply, and then the end of the stream."""
+    daemon = start(*LONG)
+    with daemon.connect() as client:
+        ids = ask_for_much(client, wire_codec.request(2000, "drain"))
+        begin = time.monotonic()
+        while time.monotonic() < begin + UNREAD_S + 2.5:
+            client.reader.feed(client.sock.recv(8 << 10), [])
+            select.select([daemon.pidfd], [], [], 0.2)  # the pace
+        assert daemon.alive()
+        got = []
+        while whole := client.receive():
+            message, _ = whole
+            if message[0] == 1:
+                assert message[2] is None
+                got.append(message[1])
+        assert sorted(got) == [*ids, 2000]
+    assert daemon.wait() == 0, daemon.log
 
 
 @pytest.mark.alone

@@ -239,6 +239,7 @@ START_TEST(waits_for_room_in_the_backlog)
 	options.timeout_us = 1000;
 	ck_assert_int_eq(try_connect(&options), -ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(error, "is busy"));
+	ck_assert_ptr_nonnull(strstr(error, "within the timeout of 0.001 s"));
 	/* With time enough it gets in when the listener moves on. */
 	peer_accept(&peer);
 	options = peer_options(&peer);
@@ -310,6 +311,7 @@ START_TEST(gives_up_on_silence)
 
 	options.timeout_us = 1000; /* the backlog takes it, nobody answers */
 	ck_assert_int_eq(try_connect(&options), -ETIMEDOUT);
+	ck_assert_str_eq(error, "draftd did not answer within the timeout of 0.001 s");
 }
 END_TEST
 
@@ -453,6 +455,25 @@ START_TEST(reconnects_to_one_that_comes_back)
 END_TEST
 
 /* What will not pass ends it at once, however long it might take. */
+/* The sentence has the time that the try had, and the connection's own stays as it was. */
+START_TEST(reconnecting_in_less_than_the_timeout_says_so)
+{
+	struct draft *draft = peer_connect(&peer);
+	const int64_t usual_us = draft->timeout_us;
+	double said_s = 0;
+
+	peer_hang_up(&peer); /* the backlog takes the next one, nobody answers */
+	ck_assert_int_eq(draft_reconnect_within(draft, 100000), -ETIMEDOUT);
+	ck_assert_int_eq(sscanf(draft_error(draft),
+				 "draftd did not answer within the timeout of %lf s", &said_s),
+		1);
+	ck_assert_double_gt(said_s, 0);
+	ck_assert_double_le(said_s, 0.1);
+	ck_assert_int_eq(draft->timeout_us, usual_us);
+	draft_close(draft);
+}
+END_TEST
+
 START_TEST(reconnecting_gives_up_where_waiting_is_no_use)
 {
 	struct draft *draft = peer_connect(&peer);
@@ -545,6 +566,7 @@ Suite *connection_suite(void)
 	tcase_add_test(tcase, refuses_what_cannot_be);
 	tcase_add_test(tcase, breaks_once_and_reconnects);
 	tcase_add_test(tcase, reconnects_to_one_that_comes_back);
+	tcase_add_test(tcase, reconnecting_in_less_than_the_timeout_says_so);
 	tcase_add_test(tcase, reconnecting_gives_up_where_waiting_is_no_use);
 	tcase_add_test(tcase, hears_goaway_and_goes_on);
 	tcase_add_test(tcase, names_its_errors);

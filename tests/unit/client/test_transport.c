@@ -372,7 +372,8 @@ START_TEST(outlives_a_timeout_in_the_middle_of_a_request)
 
 	draft->timeout_us = 2000;
 	ck_assert_int_eq(draft_draft(draft, &request, &token, NULL), -ETIMEDOUT);
-	ck_assert_str_eq(draft_error(draft), "draftd did not take the request within the timeout");
+	ck_assert_str_eq(draft_error(draft),
+		"draftd did not take the request within the timeout of 0.002 s");
 	ck_assert_int_eq(draft_events(draft), POLLIN | POLLOUT);
 	memset(request.base.data, 0, (size_t)LARGE_VOCAB * 2); /* the caller's again */
 	/* Nothing of the next one fits: it never started. */

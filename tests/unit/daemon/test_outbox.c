@@ -143,6 +143,7 @@ START_TEST(short_writes_go_on_where_they_stopped)
 		r = outbox_flush(&outbox, ends[0]);
 		total += receive(bytes + total, bulk + 100 - total, &fds);
 		ck_assert_uint_eq(outbox.bytes + total, bulk + 8);
+		ck_assert_uint_eq(outbox.sent, total);
 		rounds++;
 	} while (r == -EAGAIN);
 	ck_assert_int_eq(r, 0);

@@ -1,6 +1,7 @@
 #include "client/draftctl/text.h"
 #include "tests/unit/draftctl/suites.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 START_TEST(durations)
@@ -22,7 +23,34 @@ START_TEST(foreign_text_is_harmless)
 {
 	ck_assert_str_eq(text_plain("RESOURCE_EXHAUSTED").at, "RESOURCE_EXHAUSTED");
 	ck_assert_str_eq(text_plain("\x1b[31mred\x7f\xc2\x9b").at, "?[31mred???");
+	ck_assert_str_eq(text_plain("façade 模🍣").at, "façade 模🍣");
+	/* Latin-1; cut short; an overlong '/'; a surrogate. */
+	ck_assert_str_eq(text_plain("fa\347ade").at, "fa?ade");
+	ck_assert_str_eq(text_plain("\xe6\xa8").at, "??");
+	ck_assert_str_eq(text_plain("\xc0\xaf\xed\xa0\x80").at, "?????");
 	ck_assert_uint_eq(strlen(text_plain("0123456789012345678901234567890123456789x").at), 39);
+	/* 38 bytes and a character of two: it is left out whole. */
+	ck_assert_str_eq(text_plain("01234567890123456789012345678901234567ç").at,
+		"01234567890123456789012345678901234567");
+}
+END_TEST
+
+/* Longer than the pieces that it is made in, with a character across each border. */
+START_TEST(foreign_text_of_any_length_is_harmless)
+{
+	char foreign[401], *written = NULL;
+	size_t length;
+	FILE *to = open_memstream(&written, &length);
+
+	for (size_t i = 0; i < 400; i += 4)
+		memcpy(foreign + i, "模\t", 4);
+	foreign[400] = '\0';
+	text_put_plain(to, foreign);
+	ck_assert_ptr_nonnull(text_close(to, &written));
+	for (char *tab = foreign; (tab = strchr(tab, '\t'));)
+		*tab = '?';
+	ck_assert_str_eq(written, foreign);
+	free(written);
 }
 END_TEST
 
@@ -57,6 +85,7 @@ Suite *text_suite(void)
 
 	tcase_add_test(tests, durations);
 	tcase_add_test(tests, foreign_text_is_harmless);
+	tcase_add_test(tests, foreign_text_of_any_length_is_harmless);
 	tcase_add_test(tests, counts);
 	tcase_add_test(tests, bytes);
 	suite_add_tcase(suite, tests);
