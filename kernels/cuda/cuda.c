@@ -51,9 +51,9 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	tuning.wait_bound_us = asked->timeout_us;
 	tuning.graph_bytes_max = asked->graph_bytes;
 	const int r = cuda_head_open(options, &tuning, checkpoint, progress, user, &head, error);
-	if (r == -ENODEV) {
+	if (r == -ENODEV || r == -ENXIO) {
 		const struct error_text why = *error;
-		error_text_set(error, ENODEV,
+		error_text_set(error, -r,
 			"the backend 'cuda' can't run here: %.300s; 'auto' would take the CPU",
 			why.text);
 	}

@@ -318,6 +318,7 @@ CONFIGS = {
     "group": ("[model]\npath = x\n[socket]\ngroup = no-such-group\n", ":4: [socket] group is no-such-group; there is no such"),
     "soft cap": (f"[model]\npath = {MODEL}\nsoft_cap = 1e-45\n", f":3: {MODEL}: the soft cap option is 1.4013e-45: it must be at least"),
     "model": ("[model]\n\npath = /none\n", ":3: /none: can't be opened: No such file or directory"),
+    "model beside a cap": ("[model]\nsoft_cap = 1\npath = /none/the soft cap option\n", ":3: /none/the soft cap option: can't be"),
 }
 
 
@@ -454,6 +455,7 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
         (lambda: write("[limits]\nmax_row = 1\n"), "the configuration:4: [limits] has no key max_row; draftd --help lists the keys"),
         (lambda: write("[limits]\nmax_rows = 7\n"), "the configuration:4: max_rows is 64 and would become 7; that needs a restart"),
         (lambda: write("[latency]\nengine_spin = 1ms\n"), "the configuration:4: engine_spin is 0us and would become 1000us; that"),
+        (lambda: write("[limits]\nmax_region_bytes = 1M\n"), "the configuration:4: max_region_bytes is 1073741824 and would become 1048576;"),
         (lambda: named(folder), "the configuration:2: the model: holds no config.json: name a checkpoint folder or a .safetensors"),
         (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "the configuration:4: max_memory_bytes is 1, less than max_region_bytes"),
         (lambda: write("[socket]\nmode = 0600\n"), "the configuration:4: [socket] has changed; that needs a restart"),
@@ -479,6 +481,17 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
         "draftctl: reload: refused, the old model serves on: the configuration: can't be opened: No such file or directory\n"
     )
     assert f"{conf}:4: [limits] has no key" in daemon.log and f"{conf}:2: {model}: can't be opened" in daemon.log
+
+
+def test_a_configuration_with_a_long_name(start, folder):
+    """Its name is cut short in the log; who asked for the reload is told the line."""
+    path = folder / ("d" * 200) / "c"
+    path.parent.mkdir()
+    path.write_text("")
+    daemon = start("--config", path)
+    path.write_text("[limits]\nmax_rows = 7\n")
+    with pytest.raises(ErrorReply, match="serves on: the configuration:2: max_rows is 64 and would become 7; that needs a restart$"):
+        daemon.probe.call("reload")
 
 
 def test_reload_under_load(reloadable):

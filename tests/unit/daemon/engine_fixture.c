@@ -10,6 +10,7 @@
 
 struct gate gates[MAX_REPLICAS];
 struct markov_head *heads[MAX_REPLICAS], *next_heads[MAX_REPLICAS];
+int open_result = -ENOSYS;
 struct engine *engine;
 struct scheduler_flow flow, other;
 sem_t woken;
@@ -29,7 +30,7 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 	struct markov_head **ret, struct error_text *error)
 {
 	(void)options, (void)checkpoint, (void)progress, (void)user, (void)ret;
-	return error_text_set(error, ENOSYS, "not in this program");
+	return error_text_set(error, -open_result, "not in this program");
 }
 
 void markov_close(struct markov_head *head)
