@@ -141,10 +141,23 @@ static int open_checkpoint(
 	return r;
 }
 
+/* What can be told before anything is read. */
+static int look(const struct config *config, struct checkpoint *ret, struct refusal *refusal)
+{
+	int r = open_checkpoint(config, ret, refusal);
+
+	if (r < 0)
+		return r;
+	r = markov_check_build(config->backend, &refusal->sentence);
+	if (r < 0)
+		refusal_about(refusal, SETTING(backend), 0);
+	return r;
+}
+
 int model_check(const struct config *config, struct refusal *refusal)
 {
 	struct checkpoint checkpoint = {0};
-	int r = open_checkpoint(config, &checkpoint, refusal);
+	int r = look(config, &checkpoint, refusal);
 
 	checkpoint_close(&checkpoint);
 	return r;
@@ -274,7 +287,7 @@ int model_load(const struct config *config,
 	struct model model = {0};
 	int r;
 
-	r = open_checkpoint(config, &checkpoint, refusal);
+	r = look(config, &checkpoint, refusal);
 	if (r == 0 && progress)
 		progress(user, "reading", 0);
 	if (r == 0)

@@ -18,8 +18,8 @@ struct model {
 				      tensor_parallel is a replica's */
 };
 
-/* Only looks whether the checkpoint that the configuration names has a head: quick, whatever its
- * size. Returns 0, or -errno with `refusal`, to be
+/* Only looks whether the checkpoint that the configuration names has a head, and this build the
+ * backend: quick, whatever the checkpoint's size. Returns 0, or -errno with `refusal`, to be
  * placed. */
 int model_check(const struct config *config, struct refusal *refusal);
 

@@ -339,6 +339,29 @@ def test_gpus_that_are_not_there_are_named_with_their_line(folder):
         assert done.returncode == 1 and f"{path}:{line}: " in done.stderr and "'auto'" in done.stderr
 
 
+@pytest.mark.skipif(os.environ.get("CUDA") != "0", reason="this build has CUDA")
+def test_a_build_without_cuda_is_refused_by_both(folder):
+    """By the start and by --check-config, with one sentence, and the line of what asks for it."""
+    path = folder / "c"
+    why = "this build has no CUDA backend: use the backend 'cpu' or 'auto', or a build with CUDA\n"
+    served = f"[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n"
+    for text, options, place in (
+        (f"{served}[backend]\nname = cuda\n", [], f"{path}:6: "),
+        (f"{served}[backend]\nname = cuda\ndevices = 0,1\ntensor_parallel = 1\n", [], f"{path}:6: "),
+        (f"{served}[backend]\nname = cpu\n", ["--backend", "cuda"], ""),
+    ):
+        path.write_text(text)
+        for check in [], ["--check-config"]:
+            done = run("--config", path, *options, *check)
+            assert (done.returncode, done.stdout, done.stderr) == (1, "", f"draftd: error: {place}{why}")
+
+
+@pytest.mark.skipif(os.environ.get("CUDA") != "1", reason="this build has no CUDA")
+def test_check_config_needs_no_gpu():
+    done = run("--model", MODEL, "--backend", "cuda", "--check-config")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "configuration ok\n", "")
+
+
 def test_a_socket_that_cannot_be_made_is_named_with_its_line(start, folder):
     path = folder / "c"
     path.write_text("[socket]\npath = /none/s\n")

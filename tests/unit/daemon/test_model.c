@@ -25,6 +25,7 @@ static void setup(void)
 		.max_rows = 1,
 		.max_steps = 1,
 	};
+	build_result = 0;
 }
 
 static void expect_refusal(int code, size_t about)
@@ -55,6 +56,18 @@ START_TEST(heads_that_cannot_be_opened)
 }
 END_TEST
 
+START_TEST(a_backend_that_was_not_built)
+{
+	struct refusal refusal = {0};
+
+	ck_assert_int_eq(model_check(&config, &refusal), 0);
+	build_result = -ENODEV;
+	ck_assert_int_eq(model_check(&config, &refusal), -ENODEV);
+	ck_assert_uint_eq(refusal.about[0], SETTING(backend));
+	expect_refusal(-ENODEV, SETTING(backend));
+}
+END_TEST
+
 START_TEST(checkpoints_that_cannot_be_opened)
 {
 	char missing[] = "/none/the soft cap option";
@@ -76,6 +89,7 @@ Suite *model_suite(void)
 	tcase_add_checked_fixture(tests, setup, NULL);
 	tcase_add_loop_test(tests, heads_that_cannot_be_opened, 0,
 		(int)(sizeof(openings) / sizeof(openings[0])));
+	tcase_add_test(tests, a_backend_that_was_not_built);
 	tcase_add_test(tests, checkpoints_that_cannot_be_opened);
 	suite_add_tcase(suite, tests);
 	return suite;
