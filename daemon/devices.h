@@ -12,8 +12,8 @@
 
 /* Checks a list ("0,1", "GPU-…", "CPU,CPU"; NULL: the first device) for a backend, with so many
  * devices a group; 0: all of them, but one each on the CPU. Returns 0 with the devices of a group
- * and the number of groups; or -EINVAL with `refusal`, whose sentence names the field, the
- * limit and the fix. Whether the host has the devices is the backend's to say. */
+ * and the number of groups; or -EINVAL with `refusal`, to be placed; its sentence names the field,
+ * the limit and the fix. Whether the host has the devices is the backend's to say. */
 int devices_check(const char *list, enum markov_backend backend, uint32_t tensor_parallel,
 	uint32_t *ret_tensor_parallel, uint32_t *ret_replicas, struct refusal *refusal);
 
