@@ -14,72 +14,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The option's row in the table, which has it. */
-static size_t index_of(const char *name)
-{
-	size_t index = 0;
-
-	while (strcmp(options[index].name, name) != 0)
-		index++;
-	return index;
-}
-
-bool config_name_line(const struct config *config, const char *name, struct error_text *error)
-{
-	const struct error_text why = *error;
-	const uint32_t line = config->lines[index_of(name)];
-
-	if (line > 0)
-		error_text_set(error, EINVAL, "%.120s:%" PRIu32 ": %.370s", config->config_path,
-			line, why.text);
-	return line > 0;
-}
-
-/* How sentences about several settings call them. */
-static const struct {
-	const char *words, *name;
-} spoken_of[] = {
-	{"max_output_bytes", "max-output-bytes"},
-	{"max_frame_bytes", "max-frame-bytes"},
-	{"max_memory_bytes", "max-memory-bytes"},
-	{"max_region_bytes", "max-region-bytes"},
-	{"devices", "devices"},
-	{"tensor_parallel", "tensor-parallel"},
-	{"backend is", "backend"},
-};
-
-/* Of the settings that the sentence speaks of, the line of the first one that is from the file. */
-static void name_first_line(const struct config *config, struct error_text *error)
-{
-	const char *first = NULL, *name = NULL;
-
-	for (size_t i = 0; i < sizeof(spoken_of) / sizeof(spoken_of[0]); i++) {
-		const char *at = strstr(error->text, spoken_of[i].words);
-
-		if (at && config->lines[index_of(spoken_of[i].name)] > 0 &&
-			(!first || at < first)) {
-			first = at;
-			name = spoken_of[i].name;
-		}
-	}
-	if (name)
-		config_name_line(config, name, error);
-}
-
 /* What no single value shows. */
-static int check_together(const struct config *config, struct error_text *error)
+static int check_together(const struct config *config, struct refusal *refusal)
 {
 	if (!config->model_path)
-		return error_text_set(error, EINVAL,
+		return error_text_set(refusal_about(refusal, SETTING(model_path), 0), EINVAL,
 			"there is no model; give --model PATH or [model] path in the configuration "
 			"file");
 	if (config->max_output_bytes < config->max_frame_bytes)
-		return error_text_set(error, EINVAL,
+		return error_text_set(
+			refusal_about(refusal, SETTING(max_output_bytes), SETTING(max_frame_bytes)),
+			EINVAL,
 			"max_output_bytes is %" PRIu64 ", less than max_frame_bytes, %" PRIu32
 			"; the longest reply must fit into it",
 			config->max_output_bytes, config->max_frame_bytes);
 	if (config->max_memory_bytes < config->max_region_bytes)
-		return error_text_set(error, EINVAL,
+		return error_text_set(refusal_about(refusal, SETTING(max_memory_bytes),
+					      SETTING(max_region_bytes)),
+			EINVAL,
 			"max_memory_bytes is %" PRIu64 ", less than max_region_bytes, %" PRIu64
 			"; the largest region must fit into it",
 			config->max_memory_bytes, config->max_region_bytes);
@@ -207,33 +159,34 @@ static int parse_command_line(
 	return 0;
 }
 
-int config_parse(int argc, char **argv, struct config *ret, struct error_text *error)
+int config_parse(int argc, char **argv, struct config *ret, struct refusal *refusal)
 {
 	struct config config = {0};
 	int r;
 
 	r = options_set_defaults(&config);
 	if (r < 0) {
-		error_text_set(error, ENOMEM, "out of memory while reading the settings");
+		error_text_set(
+			&refusal->sentence, ENOMEM, "out of memory while reading the settings");
 		goto out;
 	}
-	r = parse_command_line(argc, argv, true, &config, error);
+	r = parse_command_line(argc, argv, true, &config, &refusal->sentence);
 	if (r != 0)
 		goto out;
 	if (config.config_path) {
-		r = config_file_read(config.config_path, &config, error);
+		r = config_file_read(config.config_path, &config, refusal);
 		if (r < 0)
 			goto out;
 	}
-	r = parse_command_line(argc, argv, false, &config, error);
+	r = parse_command_line(argc, argv, false, &config, &refusal->sentence);
 	if (r < 0)
 		goto out;
-	r = check_together(&config, error);
+	r = check_together(&config, refusal);
 	if (r == 0)
 		r = devices_check(config.devices, config.backend, config.tensor_parallel,
-			&config.tensor_parallel, &config.replicas, error);
+			&config.tensor_parallel, &config.replicas, refusal);
 	if (r < 0) {
-		name_first_line(&config, error);
+		refusal_place(refusal, &config);
 		goto out;
 	}
 	fill_shares(&config);
@@ -249,35 +202,33 @@ static bool same_text(const char *one, const char *other)
 	return one && other ? strcmp(one, other) == 0 : one == other;
 }
 
-/* Of the setting that is another one now, unless it is gone from the file. */
-static void name_socket_line(
-	const struct config *running, const struct config *config, struct error_text *error)
+/* The setting of the socket that is another one now; 0: none. */
+static size_t changed_socket(const struct config *running, const struct config *config)
 {
 	if (!same_text(config->socket_path, running->socket_path))
-		config_name_line(config, "socket", error);
-	else if (!same_text(config->socket_group, running->socket_group))
-		config_name_line(config, "socket-group", error);
-	else
-		config_name_line(config, "socket-mode", error);
+		return SETTING(socket_path);
+	if (!same_text(config->socket_group, running->socket_group))
+		return SETTING(socket_group);
+	return config->socket_mode != running->socket_mode ? SETTING(socket_mode) : 0;
 }
 
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
-	struct error_text *error)
+	struct refusal *refusal)
 {
 	struct config config = {0};
+	size_t changed;
 	int r;
 
-	r = config_parse(argc, argv, &config, error);
+	r = config_parse(argc, argv, &config, refusal);
 	if (r < 0)
 		return r;
 	/* Clients hold the socket open, and a new one would leave them behind. */
-	if (!same_text(config.socket_path, running->socket_path) ||
-		!same_text(config.socket_group, running->socket_group) ||
-		config.socket_mode != running->socket_mode) {
-		r = error_text_set(error, EINVAL,
+	changed = changed_socket(running, &config);
+	if (changed) {
+		r = error_text_set(refusal_about(refusal, changed, 0), EINVAL,
 			"[socket] has changed; that needs a restart, a reload keeps the socket as "
 			"it is");
-		name_socket_line(running, &config, error);
+		refusal_place(refusal, &config);
 		config_done(&config);
 		return r;
 	}

@@ -6,8 +6,8 @@
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
 
-#include "kernels/error_text.h"
 #include "kernels/markov.h"
+#include "refusal.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,17 +63,13 @@ struct config {
 };
 
 /* Reads the command line, and the file that --config names, into `*ret`. Returns 0; 1 when --help
- * or --version was answered on stdout and there is nothing to do; -errno with `error` in one
- * sentence ("FILE:12: …", "--max-rows: …"). */
-int config_parse(int argc, char **argv, struct config *ret, struct error_text *error);
+ * or --version was answered on stdout and there is nothing to do; -errno with `refusal` placed
+ * ("FILE:12: …", "--max-rows is …"). */
+int config_parse(int argc, char **argv, struct config *ret, struct refusal *refusal);
 
 /* The same command line and file again, for a reload. */
 int config_reparse(const struct config *running, int argc, char **argv, struct config *ret,
-	struct error_text *error);
-
-/* Puts "FILE:LINE: " before a sentence about the value of the option `name` ("max-rows"), if that
- * came from the file; else false. */
-bool config_name_line(const struct config *config, const char *name, struct error_text *error);
+	struct refusal *refusal);
 
 /* The most bytes of inline data, unread replies and unfinished frames that may be held: for all,
  * and for one connection's requests. */

@@ -28,7 +28,7 @@ struct config_reader {
 	unsigned line;
 	char value[LIMIT_CONFIG_LINE_BYTES + 1]; /* of the line that inih has */
 	struct config *config;
-	struct error_text *error;
+	struct refusal *refusal;
 	int result; /* 0, or the first failure */
 };
 
@@ -44,8 +44,8 @@ refuse(struct config_reader *reader, int code, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	reader->result = error_text_set(
-		reader->error, code, "%.120s:%u: %s", reader->path, reader->line, text);
+	reader->result = error_text_set(&reader->refusal->sentence, code, "%s", text);
+	refusal_place_at(reader->refusal, reader->path, reader->line);
 }
 
 static bool is_name(const char *text, size_t bytes)
@@ -194,13 +194,13 @@ static int take_setting(void *user, const char *section, const char *key, const 
 }
 
 int config_file_parse(const char *path, const char *text, size_t text_bytes, struct config *config,
-	struct error_text *error)
+	struct refusal *refusal)
 {
 	struct config_reader reader = {.path = path,
 		.at = text,
 		.end = text + text_bytes,
 		.config = config,
-		.error = error};
+		.refusal = refusal};
 	int r = ini_parse_stream(next_line, &reader, take_setting, &reader);
 
 	/* inih has no complaint of its own left, after what next_line() lets through. */
@@ -219,27 +219,25 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struc
 	/* Not blocking: a FIFO would hang here instead of being refused. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0) {
-		r = error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
-			strerror(errno), error_text_remedy(errno));
+		r = error_text_set(error, errno, "can't be opened: %s%s", strerror(errno),
+			error_text_remedy(errno));
 		goto out;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		r = error_text_set(error, EINVAL,
-			"%.200s: is %s; the configuration must be a regular file", path,
+		r = error_text_set(error, EINVAL, "is %s; the configuration must be a regular file",
 			S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
 		goto out;
 	}
 	text = malloc(LIMIT_CONFIG_FILE_BYTES + 1);
 	if (!text) {
-		r = error_text_set(error, ENOMEM, "%.200s: can't be read: out of memory", path);
+		r = error_text_set(error, ENOMEM, "can't be read: out of memory");
 		goto out;
 	}
 	while (bytes <= LIMIT_CONFIG_FILE_BYTES) {
 		ssize_t n = read(fd, text + bytes, LIMIT_CONFIG_FILE_BYTES + 1 - bytes);
 
 		if (n < 0) {
-			r = error_text_set(
-				error, errno, "%.200s: can't be read: %s", path, strerror(errno));
+			r = error_text_set(error, errno, "can't be read: %s", strerror(errno));
 			goto out;
 		}
 		if (n == 0)
@@ -248,8 +246,8 @@ static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struc
 	}
 	if (bytes > LIMIT_CONFIG_FILE_BYTES) {
 		r = error_text_set(error, EFBIG,
-			"%.200s: is longer than %d bytes; that is the most for a configuration",
-			path, LIMIT_CONFIG_FILE_BYTES);
+			"is longer than %d bytes; that is the most for a configuration",
+			LIMIT_CONFIG_FILE_BYTES);
 		goto out;
 	}
 	*ret_text = text;
@@ -263,15 +261,17 @@ out:
 	return r;
 }
 
-int config_file_read(const char *path, struct config *config, struct error_text *error)
+int config_file_read(const char *path, struct config *config, struct refusal *refusal)
 {
 	char *text = NULL;
 	size_t bytes = 0;
-	int r = read_file(path, &text, &bytes, error);
+	int r = read_file(path, &text, &bytes, &refusal->sentence);
 
-	if (r < 0)
+	if (r < 0) {
+		refusal_place_at(refusal, path, 0);
 		return r;
-	r = config_file_parse(path, text, bytes, config, error);
+	}
+	r = config_file_parse(path, text, bytes, config, refusal);
 	free(text);
 	return r;
 }

@@ -3,8 +3,8 @@
 #ifndef DAEMON_DEVICES_H
 #define DAEMON_DEVICES_H
 
-#include "kernels/error_text.h"
 #include "kernels/markov.h"
+#include "refusal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,10 +12,10 @@
 
 /* Checks a list ("0,1", "GPU-…", "CPU,CPU"; NULL: the first device) for a backend, with so many
  * devices a group; 0: all of them, but one each on the CPU. Returns 0 with the devices of a group
- * and the number of groups; or -EINVAL with `error` in one sentence, that names the field, the
- * limit and the fix. Whether the host has the devices is the backend's to say. */
+ * and the number of groups; or -EINVAL with `refusal`, to be placed; its sentence names the field,
+ * the limit and the fix. Whether the host has the devices is the backend's to say. */
 int devices_check(const char *list, enum markov_backend backend, uint32_t tensor_parallel,
-	uint32_t *ret_tensor_parallel, uint32_t *ret_replicas, struct error_text *error);
+	uint32_t *ret_tensor_parallel, uint32_t *ret_replicas, struct refusal *refusal);
 
 /* The part of a checked list that is the group `replica`, with its NUL. False: `text` is too short.
  */

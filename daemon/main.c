@@ -106,24 +106,23 @@ static void announce(const struct server *server)
 		log_notice("ready on %s", server->listener.path);
 }
 
-static int find_group(const struct config *config, gid_t *ret, struct error_text *error)
+static int find_group(const struct config *config, gid_t *ret, struct refusal *refusal)
 {
-	int r = listener_find_group(config->socket_group, ret, error);
+	int r = listener_find_group(config->socket_group, ret, &refusal->sentence);
 
 	if (r < 0)
-		config_name_line(config, "socket-group", error);
+		refusal_about(refusal, SETTING(socket_group), 0);
 	return r;
 }
 
 /* Answers --check-config: 1, or -errno. */
-static int check_config(struct config *config, struct error_text *error)
+static int check_config(const struct config *config, struct refusal *refusal)
 {
 	gid_t group;
-	int r = find_group(config, &group, error);
+	int r = find_group(config, &group, refusal);
 
 	if (r == 0)
-		r = model_check(config, error);
-	config_done(config);
+		r = model_check(config, refusal);
 	if (r < 0)
 		return r;
 	puts("configuration ok");
@@ -132,49 +131,50 @@ static int check_config(struct config *config, struct error_text *error)
 
 /* Claims the path, so that no signal comes between the lock file and the note that it is to be
  * removed. */
-static int claim(struct listener *listener, const struct config *config, struct error_text *error)
+static int claim(struct listener *listener, const struct config *config, struct refusal *refusal)
 {
 	sigset_t before;
 	gid_t group;
 	int r;
 
-	r = find_group(config, &group, error);
+	r = find_group(config, &group, refusal);
 	if (r < 0)
 		return r;
 	server_hold_signals(&before);
-	r = listener_claim(listener, config->socket_path, group, error);
+	r = listener_claim(listener, config->socket_path, group, &refusal->sentence);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r < 0 && listener->path) /* it is to be made, not inherited */
-		config_name_line(config, "socket", error);
+		refusal_about(refusal, SETTING(socket_path), 0);
 	return r;
 }
 
 /* Everything between the settings and the loop. The socket file comes last: until then a signal
  * finds nothing but the lock to remove, and from server_start() on the loop handles signals. */
 static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
-	char **argv, struct listener *listener, struct error_text *error)
+	char **argv, struct listener *listener, struct refusal *refusal)
 {
 	struct notify_load load = {.doing = "Starting"};
 	struct model model = {0};
 	sigset_t before;
 	int r;
 
-	r = claim(listener, config, error);
-	if (r < 0)
+	r = claim(listener, config, refusal);
+	if (r == 0)
+		r = model_load(config, notify_load, &load, &model, refusal);
+	if (r < 0) {
+		refusal_place(refusal, config);
 		return r;
-	r = model_load(config, notify_load, &load, &model, error);
-	if (r < 0)
-		return r;
+	}
 	/* The threads that start here leave the signals to this one: in another thread the handler
 	 * for the start could still be at work when the socket is made. */
 	server_hold_signals(&before);
-	r = server_start(server, loop, config, argc, argv, &model, error);
+	r = server_start(server, loop, config, argc, argv, &model, &refusal->sentence);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r < 0)
 		return r;
-	r = server_listen(server, listener, error);
+	r = server_listen(server, listener, &refusal->sentence);
 	if (r < 0) {
 		server_stop(server);
 		server_run(server);
@@ -188,42 +188,51 @@ int main(int argc, char **argv)
 	static uv_loop_t loop;
 	struct listener listener = {.fd = -1, .lock_fd = -1};
 	struct config config = {0};
-	struct error_text error;
+	struct refusal refusal = {0};
+	sigset_t before;
 	int r;
 
+	/* Until it is known what a signal ends: a start, in good order, or an answer, which has
+	 * then not been given. */
+	server_hold_signals(&before);
 	fill_standard_descriptors();
 	log_init(LOG_INFO);
-	r = notify_init(&error);
+	r = notify_init(&refusal.sentence);
 	if (r == 0)
-		r = config_parse(argc, argv, &config, &error);
-	if (r == 0 && config.check_config)
-		r = check_config(&config, &error);
+		r = config_parse(argc, argv, &config, &refusal);
+	if (r == 0 && !config.check_config)
+		handle_early_signals();
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r == 0 && config.check_config) {
+		r = check_config(&config, &refusal);
+		refusal_place(&refusal, &config);
+		config_done(&config);
+	}
 	if (r > 0 && (fflush(stdout) != 0 || ferror(stdout)))
-		r = error_text_set(&error, EIO, "the answer can't be written to stdout");
+		r = error_text_set(&refusal.sentence, EIO, "the answer can't be written to stdout");
 	if (r != 0) {
 		if (r < 0)
-			log_error("%s", error.text);
+			log_error("%s", refusal.sentence.text);
 		return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
 	log_set_level(config.log_level);
 
-	handle_early_signals();
 	raise_descriptor_limit();
-	r = check_descriptors(&error);
+	r = check_descriptors(&refusal.sentence);
 	if (r == 0) {
 		r = uv_loop_init(&loop);
 		if (r < 0)
-			error_text_set(
-				&error, -r, "the event loop can't be made: %s", uv_strerror(r));
+			error_text_set(&refusal.sentence, -r, "the event loop can't be made: %s",
+				uv_strerror(r));
 	}
 	if (r < 0) {
-		log_error("%s", error.text);
+		log_error("%s", refusal.sentence.text);
 		config_done(&config);
 		return EXIT_FAILURE;
 	}
-	r = start(&server, &loop, &config, argc, argv, &listener, &error);
+	r = start(&server, &loop, &config, argc, argv, &listener, &refusal);
 	if (r < 0) {
-		log_error("%s", error.text);
+		log_error("%s", refusal.sentence.text);
 		lock_to_remove = NULL;
 		listener_close(&listener);
 		config_done(&config);

@@ -125,7 +125,7 @@ out:
 }
 
 static int open_checkpoint(
-	const struct config *config, struct checkpoint *ret, struct error_text *error)
+	const struct config *config, struct checkpoint *ret, struct refusal *refusal)
 {
 	const struct checkpoint_options options = {
 		.has_multiplier = config->has_multiplier,
@@ -133,20 +133,31 @@ static int open_checkpoint(
 		.has_soft_cap = config->has_soft_cap,
 		.soft_cap = config->soft_cap,
 	};
+	int r = checkpoint_open(config->model_path, &options, ret, &refusal->sentence);
 
-	int r = checkpoint_open(config->model_path, &options, ret, error);
-
-	/* Of the settings that it takes beside the path, only this one can be wrong. */
+	/* Every multiplier that the table takes is right. */
 	if (r < 0)
-		config_name_line(config,
-			strstr(error->text, "the soft cap option") ? "soft-cap" : "model", error);
+		refusal_about(refusal, r == -EDOM ? SETTING(soft_cap) : SETTING(model_path), 0);
 	return r;
 }
 
-int model_check(const struct config *config, struct error_text *error)
+/* What can be told before anything is read. */
+static int look(const struct config *config, struct checkpoint *ret, struct refusal *refusal)
+{
+	int r = open_checkpoint(config, ret, refusal);
+
+	if (r < 0)
+		return r;
+	r = markov_check_build(config->backend, &refusal->sentence);
+	if (r < 0)
+		refusal_about(refusal, SETTING(backend), 0);
+	return r;
+}
+
+int model_check(const struct config *config, struct refusal *refusal)
 {
 	struct checkpoint checkpoint = {0};
-	int r = open_checkpoint(config, &checkpoint, error);
+	int r = look(config, &checkpoint, refusal);
 
 	checkpoint_close(&checkpoint);
 	return r;
@@ -190,7 +201,7 @@ static void tell_progress(void *user, const char *what, double done)
 }
 
 /* Two names may be those of one GPU: a number and a UUID. */
-static int add_facts(struct model *model, const struct markov_facts *own, struct error_text *error)
+static int add_facts(struct model *model, const struct markov_facts *own, struct refusal *refusal)
 {
 	struct markov_facts *all = &model->facts;
 
@@ -204,8 +215,8 @@ static int add_facts(struct model *model, const struct markov_facts *own, struct
 	for (uint32_t i = 0; i < own->device_count; i++) {
 		for (uint32_t n = 0; n < all->device_count; n++)
 			if (strcmp(own->devices[i].uuid, all->devices[n].uuid) == 0)
-				return error_text_set(error, EINVAL,
-					"devices names %s twice; name each GPU once",
+				return error_text_set(refusal_about(refusal, SETTING(devices), 0),
+					EINVAL, "devices names %s twice; name each GPU once",
 					own->devices[i].uuid);
 		all->devices[all->device_count++] = own->devices[i];
 	}
@@ -213,7 +224,7 @@ static int add_facts(struct model *model, const struct markov_facts *own, struct
 }
 
 static int open_head(const struct config *config, const struct checkpoint *checkpoint,
-	const struct opening *opening, struct model *model, struct error_text *error)
+	const struct opening *opening, struct model *model, struct refusal *refusal)
 {
 	char devices[MARKOV_DEVICES_MAX * sizeof(((struct markov_device *)0)->uuid)];
 	struct markov_options options = {
@@ -234,10 +245,12 @@ static int open_head(const struct config *config, const struct checkpoint *check
 	/* Falling back to the CPU is for the first one, and then for all. */
 	if (opening->replica > 0 && config->backend == MARKOV_AUTO)
 		options.backend = MARKOV_CUDA;
-	r = markov_open(
-		&options, checkpoint, tell_progress, (void *)(uintptr_t)opening, &head, error);
+	r = markov_open(&options, checkpoint, tell_progress, (void *)(uintptr_t)opening, &head,
+		&refusal->sentence);
+	if (r == -ENODEV || r == -ENXIO)
+		refusal_about(refusal, r == -ENXIO ? SETTING(devices) : SETTING(backend), 0);
 	if (r == 0)
-		r = add_facts(model, markov_facts(head), error);
+		r = add_facts(model, markov_facts(head), refusal);
 	if (r < 0) {
 		markov_close(head);
 		return r;
@@ -248,19 +261,15 @@ static int open_head(const struct config *config, const struct checkpoint *check
 
 static int open_heads(const struct config *config, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
-	struct model *model, struct error_text *error)
+	struct model *model, struct refusal *refusal)
 {
 	struct opening opening = {.progress = progress, .user = user, .replicas = config->replicas};
 	int r;
 
 	while (opening.replica < opening.replicas) {
-		r = open_head(config, checkpoint, &opening, model, error);
+		r = open_head(config, checkpoint, &opening, model, refusal);
 		if (r < 0) {
-			name_replica(opening.replicas, opening.replica, error);
-			if (r == -ENODEV)
-				config_name_line(config,
-					strstr(error->text, "devices: ") ? "devices" : "backend",
-					error);
+			name_replica(opening.replicas, opening.replica, &refusal->sentence);
 			return r;
 		}
 		opening.replica++;
@@ -272,24 +281,23 @@ static int open_heads(const struct config *config, const struct checkpoint *chec
 
 int model_load(const struct config *config,
 	void (*progress)(void *user, const char *what, double done), void *user, struct model *ret,
-	struct error_text *error)
+	struct refusal *refusal)
 {
 	struct checkpoint checkpoint = {0};
 	struct model model = {0};
 	int r;
 
-	r = open_checkpoint(config, &checkpoint, error);
-	if (r < 0)
-		return r;
-	if (progress)
+	r = look(config, &checkpoint, refusal);
+	if (r == 0 && progress)
 		progress(user, "reading", 0);
-	r = checkpoint_load(&checkpoint, progress, user, error);
 	if (r == 0)
-		r = open_heads(config, &checkpoint, progress, user, &model, error);
+		r = checkpoint_load(&checkpoint, progress, user, &refusal->sentence);
+	if (r == 0)
+		r = open_heads(config, &checkpoint, progress, user, &model, refusal);
 	if (r == 0 && progress)
 		progress(user, "testing", 0);
 	if (r == 0)
-		r = self_test(&model, &checkpoint, config, error);
+		r = self_test(&model, &checkpoint, config, &refusal->sentence);
 	if (r < 0) {
 		model_close(&model);
 	} else {

@@ -5,7 +5,6 @@
 #define DAEMON_MODEL_H
 
 #include "config.h"
-#include "kernels/error_text.h"
 #include "kernels/markov.h"
 #include "limits.h"
 
@@ -19,17 +18,18 @@ struct model {
 				      tensor_parallel is a replica's */
 };
 
-/* Only looks whether the checkpoint that the configuration names has a head: quick, whatever its
- * size. Returns 0, or -errno with `error` in one sentence. */
-int model_check(const struct config *config, struct error_text *error);
+/* Only looks whether the checkpoint that the configuration names has a head, and this build the
+ * backend: quick, whatever the checkpoint's size. Returns 0, or -errno with `refusal`, to be
+ * placed. */
+int model_check(const struct config *config, struct refusal *refusal);
 
 /* Opens the checkpoint and the heads and drafts one block with each, which must equal the scalar
  * reference to the bit: tokens, and logits that are stored. `progress` (or NULL) is told what is
- * being done, for which replica. Returns 0; the caller owns the heads. Or -errno with `error` in
- * one sentence. */
+ * being done, for which replica. Returns 0; the caller owns the heads. Or -errno with `refusal`,
+ * to be placed. */
 int model_load(const struct config *config,
 	void (*progress)(void *user, const char *what, double done), void *user, struct model *ret,
-	struct error_text *error);
+	struct refusal *refusal);
 
 /* Closes the heads that are the caller's: those that are not NULL. Of a zeroed one: nothing. */
 void model_close(struct model *model);

@@ -216,6 +216,21 @@ static void store(const struct option_info *option, uint64_t value, struct confi
 	}
 }
 
+uint64_t option_value(const struct option_info *option, const struct config *config)
+{
+	const char *field = (const char *)config + option->offset;
+	uint64_t value = 0;
+	uint32_t narrow;
+
+	if (option->width == sizeof(value)) {
+		memcpy(&value, field, sizeof(value));
+	} else {
+		memcpy(&narrow, field, sizeof(narrow));
+		value = narrow;
+	}
+	return value;
+}
+
 /* Digits of `base`, nothing else before `*ret_rest`; false if there are none or the number is
  * beyond 64 bits. */
 static bool digits_read(const char *text, unsigned base, uint64_t *ret_value, const char **ret_rest)
@@ -395,6 +410,15 @@ const struct option_info *options_find(
 			return &options[i];
 	}
 	return NULL;
+}
+
+const struct option_info *options_at(size_t offset)
+{
+	const struct option_info *option = options;
+
+	while (option->offset != offset)
+		option++;
+	return option;
 }
 
 void options_list_sections(char *text, size_t text_bytes)

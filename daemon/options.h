@@ -49,6 +49,9 @@ extern const size_t options_count;
 const struct option_info *options_find(
 	const char *section, const char *key, bool *ret_section_known);
 
+/* The row of the field that lies at `offset` in struct config: there is one. */
+const struct option_info *options_at(size_t offset);
+
 /* Gives every field of the zeroed `config` its default. Returns 0 or -ENOMEM. */
 int options_set_defaults(struct config *config);
 
@@ -57,6 +60,9 @@ int options_set_defaults(struct config *config);
  * failure. */
 int option_set(const struct option_info *option, const char *text, struct config *config,
 	struct error_text *error);
+
+/* The value of a number or a choice, as it lies in the row's field. */
+uint64_t option_value(const struct option_info *option, const struct config *config);
 
 /* "1 to 1024", "error, warning, …": what is right, for messages and for --help. "" when any text
  * is. */

@@ -7,6 +7,7 @@
 #include "connection.h"
 #include "log.h"
 #include "notify.h"
+#include "options.h"
 #include "server.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ struct reload {
 	struct request *request; /* to be answered, or NULL: a signal asked */
 	struct config config;
 	struct model model;
-	struct error_text error;
+	struct refusal refusal;
 	int result;
 	struct notify_load progress;
 	uv_work_t work;
@@ -75,18 +76,15 @@ static void put_in_place(
 /* No message to a client names a file of the daemon's: what that means stands in its place. A
  * sentence that has a path after all only the log tells. */
 static void say_without_paths(
-	const char *model_path, const char *config_path, const char *why, struct error_text *told)
+	const char *model_path, const struct refusal *why, struct error_text *told)
 {
 	bool shown = true;
 
-	error_text_set(told, EINVAL, "%s", why);
-	/* Longer paths are cut short where they stand in sentences, and not found. */
-	if (config_path) {
-		shown &= strlen(config_path) <= 120;
-		put_in_place(told, config_path, ":", "the configuration:");
-	}
+	error_text_set(told, EINVAL, "%s%s", why->file_bytes > 0 ? "the configuration" : "",
+		why->sentence.text + why->file_bytes);
 	if (model_path) {
-		shown &= strlen(model_path) <= 200;
+		/* A longer path is cut short where it stands in the sentence, and not found. */
+		shown = strlen(model_path) <= 200;
 		put_in_place(told, model_path, "/", "the model's ");
 		put_in_place(told, model_path, ":", "the model:");
 	}
@@ -94,83 +92,75 @@ static void say_without_paths(
 		error_text_set(told, EINVAL, "the daemon's log has the reason");
 }
 
-/* `model_path` is that of the new configuration; NULL: it was not read. */
-static void refuse(
-	struct server *server, struct request *request, const char *model_path, const char *why)
+/* `config` is the new configuration, as far as there is one. */
+static void refuse(struct server *server, struct request *request, const struct config *config,
+	struct refusal *why)
 {
 	struct error_text told, text;
 
 	server->stats.reloads_failed++;
-	log_error("reload refused, the old model serves on: %s", why);
-	say_without_paths(model_path, server->config.config_path, why, &told);
+	refusal_place(why, config);
+	log_error("reload refused, the old model serves on: %s", why->sentence.text);
+	say_without_paths(config->model_path, why, &told);
 	error_text_set(&text, EINVAL, "refused, the old model serves on: %.400s", told.text);
 	answer(server, request, ERROR_INTERNAL, text.text);
 	server_tell_ready(server, "; the last reload was refused");
 }
 
 static int check_changes(
-	const struct config *old, const struct config *new, struct error_text *error)
+	const struct config *old, const struct config *new, struct refusal *refusal)
 {
-	const struct {
-		const char *option, *key, *unit;
-		uint64_t old, new;
-	} fixed[] = {
-		{"engine-spin", "engine_spin", "us", old->engine_spin_us, new->engine_spin_us},
-		{"max-rows", "max_rows", "", old->max_rows, new->max_rows},
-		{"max-steps", "max_steps", "", old->max_steps, new->max_steps},
-		{"max-frame-bytes", "max_frame_bytes", "", old->max_frame_bytes,
-			new->max_frame_bytes},
-		{"max-inflight", "max_inflight", "", old->max_inflight, new->max_inflight},
-		{"max-queue", "max_queue", "", old->max_queue, new->max_queue},
-		{"max-regions", "max_regions", "", old->max_regions, new->max_regions},
-		{"max-region-bytes", "max_region_bytes", "", old->max_region_bytes,
-			new->max_region_bytes},
+	static const size_t fixed[] = {
+		SETTING(engine_spin_us),
+		SETTING(max_rows),
+		SETTING(max_steps),
+		SETTING(max_frame_bytes),
+		SETTING(max_inflight),
+		SETTING(max_queue),
+		SETTING(max_regions),
+		SETTING(max_region_bytes),
 	};
 
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-		if (fixed[i].old == fixed[i].new)
-			continue;
-		error_text_set(error, EINVAL,
-			"%s is %" PRIu64 "%s and would become %" PRIu64 "%s; that needs a restart",
-			fixed[i].key, fixed[i].old, fixed[i].unit, fixed[i].new, fixed[i].unit);
-		config_name_line(new, fixed[i].option, error);
-		return -EINVAL;
+		const struct option_info *option = options_at(fixed[i]);
+		const uint64_t was = option_value(option, old), is = option_value(option, new);
+		const char *unit = option->type == OPTION_TIME ? "us" : "";
+
+		if (was != is)
+			return error_text_set(refusal_about(refusal, fixed[i], 0), EINVAL,
+				"%s is %" PRIu64 "%s and would become %" PRIu64
+				"%s; that needs a restart",
+				option->key, was, unit, is, unit);
 	}
 	return 0;
 }
 
 /* What clients rely on, and where their regions lie. */
-static int check_model(const struct server *server, const struct config *config,
-	const struct model *model, struct error_text *error)
+static int check_model(
+	const struct server *server, const struct model *model, struct refusal *refusal)
 {
 	const struct markov_facts *old = &server->facts, *new = &model->facts;
 
-	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel) {
-		error_text_set(error, EINVAL,
+	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel)
+		return error_text_set(
+			refusal_about(refusal, SETTING(devices), SETTING(tensor_parallel)), EINVAL,
 			"there would be %" PRIu32 " replicas of %" PRIu32 " devices, now %" PRIu32
 			" of %" PRIu32 "; that needs a restart",
 			model->replicas, new->tensor_parallel, server->replicas,
 			old->tensor_parallel);
-		if (!config_name_line(config, "devices", error))
-			config_name_line(config, "tensor-parallel", error);
-		return -EINVAL;
-	}
-	if (new->vocab != old->vocab) {
-		error_text_set(error, EINVAL,
+	if (new->vocab != old->vocab)
+		return error_text_set(refusal_about(refusal, SETTING(model_path), 0), EINVAL,
 			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
 			"; that needs a restart",
 			new->vocab, old->vocab);
-		config_name_line(config, "model", error);
-		return -EINVAL;
-	}
 	if (new->device_count != old->device_count)
-		return error_text_set(error, EINVAL,
+		return error_text_set(&refusal->sentence, EINVAL,
 			"the new heads take %" PRIu32 " devices, the old ones %" PRIu32
 			"; that needs a restart",
 			new->device_count, old->device_count);
 	for (uint32_t i = 0; i < new->device_count; i++)
 		if (strcmp(new->devices[i].uuid, old->devices[i].uuid) != 0)
-			return error_text_set(error, EINVAL,
+			return error_text_set(&refusal->sentence, EINVAL,
 				"device %" PRIu32
 				" of the new heads is %s, of the old ones %s; that needs a "
 				"restart, because regions are bound to devices",
@@ -183,11 +173,10 @@ static void load_work(uv_work_t *work)
 	struct reload *reload = LINK_OWNER(work, struct reload, work);
 
 	reload->result = model_load(
-		&reload->config, notify_load, &reload->progress, &reload->model, &reload->error);
+		&reload->config, notify_load, &reload->progress, &reload->model, &reload->refusal);
 	if (reload->result < 0)
 		return;
-	reload->result =
-		check_model(reload->server, &reload->config, &reload->model, &reload->error);
+	reload->result = check_model(reload->server, &reload->model, &reload->refusal);
 	if (reload->result < 0)
 		model_close(&reload->model);
 }
@@ -200,7 +189,7 @@ static void load_done(uv_work_t *work, int status)
 	(void)status; /* never cancelled */
 	if (reload->result < 0) {
 		server->reload = NULL;
-		refuse(server, reload->request, reload->config.model_path, reload->error.text);
+		refuse(server, reload->request, &reload->config, &reload->refusal);
 		reload_free(reload);
 		next(server);
 	} else {
@@ -249,7 +238,7 @@ void reload_abandoned(struct server *server)
 
 void reload_begin(struct server *server, struct request *request)
 {
-	struct error_text error;
+	struct refusal refusal = {0};
 	struct reload *reload;
 	int r;
 
@@ -270,18 +259,19 @@ void reload_begin(struct server *server, struct request *request)
 	server_tell_reloading(server);
 	reload = calloc(1, sizeof(*reload));
 	if (!reload) {
-		refuse(server, request, NULL, "out of memory");
+		error_text_set(&refusal.sentence, ENOMEM, "out of memory");
+		refuse(server, request, &server->config, &refusal);
 		return;
 	}
-	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &error);
+	r = config_reparse(&server->config, server->argc, server->argv, &reload->config, &refusal);
 	if (r == 0)
-		r = check_changes(&server->config, &reload->config, &error);
+		r = check_changes(&server->config, &reload->config, &refusal);
 	/* Falling back from a GPU to the CPU is for the start alone. */
 	if (r == 0 && reload->config.backend == MARKOV_AUTO &&
 		strcmp(server->facts.backend, "cuda") == 0)
 		reload->config.backend = MARKOV_CUDA;
 	if (r != 0) {
-		refuse(server, request, reload->config.model_path, error.text);
+		refuse(server, request, &reload->config, &refusal);
 		reload_free(reload);
 		return;
 	}

@@ -271,15 +271,17 @@ static int settle_numbers(const struct checkpoint_options *options,
 		multiplier = config->multiplier;
 	if (config->soft_cap.present)
 		soft_cap = config->soft_cap;
-	if (options && options->has_multiplier)
-		result = stated_check("the multiplier option", (double)options->multiplier, false,
-			&multiplier, error);
-	if (result == 0 && options && options->has_soft_cap)
-		result = stated_check(
-			"the soft cap option", (double)options->soft_cap, true, &soft_cap, error);
+	if (options && options->has_multiplier &&
+		stated_check("the multiplier option", (double)options->multiplier, false,
+			&multiplier, error) < 0)
+		return -EDOM;
+	if (options && options->has_soft_cap &&
+		stated_check("the soft cap option", (double)options->soft_cap, true, &soft_cap,
+			error) < 0)
+		return -EDOM;
 	checkpoint->multiplier = multiplier.present ? multiplier.value : 1.0f;
 	checkpoint->soft_cap = soft_cap.present ? soft_cap.value : 0.0f;
-	return result;
+	return 0;
 }
 
 /* The base name as given, not what a symbolic link leads to: caches keep blobs under names that say

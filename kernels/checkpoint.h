@@ -29,8 +29,8 @@ struct checkpoint {
 	void *files;        /* owned: what is mapped, and copies of the tables */
 };
 
-/* Opens and checks. Returns 0, or -errno with `error` naming the tensor or key and what was
- * expected. */
+/* Opens and checks. Returns 0; -EDOM: a number of `options` is refused; or another -errno. `error`
+ * names the tensor, key or option and what was expected. */
 int checkpoint_open(const char *path, const struct checkpoint_options *options,
 	struct checkpoint *ret, struct error_text *error);
 

@@ -47,6 +47,11 @@ static bool choose_cuda(const struct markov_options *options, struct markov_fact
 	return false;
 }
 
+int markov_check_build(enum markov_backend backend, struct error_text *error)
+{
+	return backend == MARKOV_CUDA ? cuda_check_build(error) : 0;
+}
+
 int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct markov_head **ret, struct error_text *error)

@@ -107,9 +107,14 @@ struct markov_batch {
 
 struct markov_head; /* a model on a backend */
 
+/* Whether this build has the backend, whatever the machine has. Returns 0, or -ENODEV with `error`
+ * in one sentence. Never blocks. */
+int markov_check_build(enum markov_backend backend, struct error_text *error);
+
 /* Copies the tables out of `checkpoint`, which may be closed afterwards. `progress` (or NULL) is
- * told 0 to 1 while it loads. Returns 0, or -errno with `error` in one sentence. Blocks while it
- * loads. */
+ * told 0 to 1 while it loads. Returns 0; -ENODEV: the backend can't run in this build or on this
+ * machine; -ENXIO: it can, but not on a device that `devices` names; or another -errno; with
+ * `error` in one sentence. Blocks while it loads. */
 int markov_open(const struct markov_options *options, const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct markov_head **ret, struct error_text *error);

@@ -30,6 +30,12 @@ const struct backend cuda_backend = {
 	.close = close_head,
 };
 
+int cuda_check_build(struct error_text *error)
+{
+	(void)error;
+	return 0;
+}
+
 int cuda_probe(const char *devices, struct error_text *error)
 {
 	struct cuda_device chosen[MARKOV_DEVICES_MAX];
@@ -51,9 +57,9 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	tuning.wait_bound_us = asked->timeout_us;
 	tuning.graph_bytes_max = asked->graph_bytes;
 	const int r = cuda_head_open(options, &tuning, checkpoint, progress, user, &head, error);
-	if (r == -ENODEV) {
+	if (r == -ENODEV || r == -ENXIO) {
 		const struct error_text why = *error;
-		error_text_set(error, ENODEV,
+		error_text_set(error, -r,
 			"the backend 'cuda' can't run here: %.300s; 'auto' would take the CPU",
 			why.text);
 	}

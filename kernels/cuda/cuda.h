@@ -4,6 +4,9 @@
 
 #include "kernels/backend.h"
 
+/* 0 when this build has the backend, else -ENODEV and what to do. */
+int cuda_check_build(struct error_text *error);
+
 /* 0 when a GPU that runs this backend is there, else -ENODEV and why not. Starts the driver. */
 int cuda_probe(const char *devices, struct error_text *error);
 

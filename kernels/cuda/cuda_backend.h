@@ -36,8 +36,8 @@ void cuda_options_init(struct cuda_options *options);
 
 struct cuda_head;
 
-/* `tuning` may be NULL: cuda_options_init()'s. -ENODEV: no driver, GPU or code for it; -ENOMEM: the
- * head or its graphs do not fit. Every graph is captured when it returns. */
+/* `tuning` may be NULL: cuda_options_init()'s. -ENODEV: no driver, GPU or code for it; -ENXIO: not
+ * that GPU; -ENOMEM: the head or its graphs do not fit. Every graph is captured when it returns. */
 int cuda_head_open(const struct markov_options *options, const struct cuda_options *tuning,
 	const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,

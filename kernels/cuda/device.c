@@ -48,7 +48,7 @@ static int find_ordinal(const char *name, int count, int *ret, struct error_text
 	const long index = strtol(name, &end, 10);
 	if (*name && !*end) {
 		if (index < 0 || index >= count)
-			return error_text_set(error, ENODEV,
+			return error_text_set(error, ENXIO,
 				"devices: \"%s\" is not below the %d GPUs that are visible", name,
 				count);
 		*ret = (int)index;
@@ -61,7 +61,7 @@ static int find_ordinal(const char *name, int count, int *ret, struct error_text
 			return 0;
 		}
 	}
-	return error_text_set(error, ENODEV, "devices: no visible GPU has the UUID \"%s\"", name);
+	return error_text_set(error, ENXIO, "devices: no visible GPU has the UUID \"%s\"", name);
 }
 
 /* Says what to do about a driver that is missing or too old, which the runtime's own words don't.

@@ -34,7 +34,7 @@ bool cuda_device_uuid(int ordinal, char *ret, size_t size);
 
 /* The GPUs that `devices` names: indices and UUIDs with commas between; NULL for 0. Checks that
  * there is code for each, and unless `repeats` that none is named twice. `ret` has room for
- * MARKOV_DEVICES_MAX. */
+ * MARKOV_DEVICES_MAX. Returns 0; -ENXIO: no visible GPU has such a name; or as cuda_result(). */
 int cuda_devices_choose(const char *devices, bool repeats, struct cuda_device *ret,
 	uint32_t *ret_count, struct error_text *error);
 

@@ -10,14 +10,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 {
 	struct config config = {0};
-	struct error_text error = {""};
+	struct refusal refusal = {0};
 	int r;
 
 	if (options_set_defaults(&config) < 0)
 		abort();
-	r = config_file_parse("x.conf", (const char *)bytes, byte_count, &config, &error);
+	r = config_file_parse("x.conf", (const char *)bytes, byte_count, &config, &refusal);
 	/* A refusal names its line; what is accepted keeps the table's ranges. */
-	if (r < 0 && strncmp(error.text, "x.conf:", strlen("x.conf:")) != 0)
+	if (r < 0 && strncmp(refusal.sentence.text, "x.conf:", strlen("x.conf:")) != 0)
 		abort();
 	for (size_t i = 0; r == 0 && i < options_count; i++) {
 		const struct option_info *option = &options[i];

@@ -15,7 +15,7 @@ import pytest
 
 import golden
 import wire_codec
-from conftest import BUILD, MODEL, PATIENCE_S, ROOT, WRAPPER, draftctl
+from conftest import BUILD, MODEL, PATIENCE_S, ROOT, SANITIZED, WRAPPER, draftctl
 from wire_codec import ErrorReply
 
 CASE = golden.case("greedy_small")
@@ -320,6 +320,36 @@ def test_inherited_socket_is_not_unlinked(start, folder):
     assert path.exists()
 
 
+def early(number):
+    """A signal that comes as early as a program can do something about it."""
+    return {"LD_PRELOAD": str(BUILD / "tests/early_signal.so"), "EARLY_SIGNAL": str(int(number))}
+
+
+is_early = pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="the tool opens files before the program does")
+
+
+@is_early
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_is_stopped_at_once_ends_well(start, number):
+    daemon = start(wait=False, env=early(number))
+    assert not daemon.told("READY=1")
+    assert daemon.wait() == 0 and daemon.log == ""
+    assert sorted(os.listdir(daemon.folder)) == ["log", "notify"]
+
+
+@is_early
+def test_a_reload_that_is_asked_for_too_early_is_none(start):
+    daemon = start(env=early(signal.SIGHUP))
+    assert daemon.probe.call("draft", CASE.params())[0]["generation"] == 1
+
+
+@is_early
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_check_that_is_stopped_is_no_success(start, number):
+    daemon = start("--check-config", wait=False, env=early(number))
+    assert daemon.wait() == -number and daemon.log == ""
+
+
 # ---- starts that must fail ----
 
 
@@ -393,6 +423,7 @@ CONFIGS = {
     "group": ("[model]\npath = x\n[socket]\ngroup = no-such-group\n", ":4: [socket] group is no-such-group; there is no such"),
     "soft cap": (f"[model]\npath = {MODEL}\nsoft_cap = 1e-45\n", f":3: {MODEL}: the soft cap option is 1.4013e-45: it must be at least"),
     "model": ("[model]\n\npath = /none\n", ":3: /none: can't be opened: No such file or directory"),
+    "model beside a cap": ("[model]\nsoft_cap = 1\npath = /none/the soft cap option\n", ":3: /none/the soft cap option: can't be"),
 }
 
 
@@ -411,6 +442,29 @@ def test_gpus_that_are_not_there_are_named_with_their_line(folder):
         path.write_text(f"{text}[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n")
         done = run("--config", path)
         assert done.returncode == 1 and f"{path}:{line}: " in done.stderr and "'auto'" in done.stderr
+
+
+@pytest.mark.skipif(os.environ.get("CUDA") != "0", reason="this build has CUDA")
+def test_a_build_without_cuda_is_refused_by_both(folder):
+    """By the start and by --check-config, with one sentence, and the line of what asks for it."""
+    path = folder / "c"
+    why = "this build has no CUDA backend: use the backend 'cpu' or 'auto', or a build with CUDA\n"
+    served = f"[model]\npath = {MODEL}\n[socket]\npath = {folder}/s\n"
+    for text, options, place in (
+        (f"{served}[backend]\nname = cuda\n", [], f"{path}:6: "),
+        (f"{served}[backend]\nname = cuda\ndevices = 0,1\ntensor_parallel = 1\n", [], f"{path}:6: "),
+        (f"{served}[backend]\nname = cpu\n", ["--backend", "cuda"], ""),
+    ):
+        path.write_text(text)
+        for check in [], ["--check-config"]:
+            done = run("--config", path, *options, *check)
+            assert (done.returncode, done.stdout, done.stderr) == (1, "", f"draftd: error: {place}{why}")
+
+
+@pytest.mark.skipif(os.environ.get("CUDA") != "1", reason="this build has no CUDA")
+def test_check_config_needs_no_gpu():
+    done = run("--model", MODEL, "--backend", "cuda", "--check-config")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "configuration ok\n", "")
 
 
 def test_a_socket_that_cannot_be_made_is_named_with_its_line(start, folder):
@@ -529,6 +583,7 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
         (lambda: write("[limits]\nmax_row = 1\n"), "the configuration:4: [limits] has no key max_row; draftd --help lists the keys"),
         (lambda: write("[limits]\nmax_rows = 7\n"), "the configuration:4: max_rows is 64 and would become 7; that needs a restart"),
         (lambda: write("[latency]\nengine_spin = 1ms\n"), "the configuration:4: engine_spin is 0us and would become 1000us; that"),
+        (lambda: write("[limits]\nmax_region_bytes = 1M\n"), "the configuration:4: max_region_bytes is 1073741824 and would become 1048576;"),
         (lambda: named(folder), "the configuration:2: the model: holds no config.json: name a checkpoint folder or a .safetensors"),
         (lambda: write("[limits]\nmax_memory_bytes = 1\n"), "the configuration:4: max_memory_bytes is 1, less than max_region_bytes"),
         (lambda: write("[socket]\nmode = 0600\n"), "the configuration:4: [socket] has changed; that needs a restart"),
@@ -554,6 +609,17 @@ def test_who_asked_is_told_why_a_reload_was_refused(reloadable, folder):
         "draftctl: reload: refused, the old model serves on: the configuration: can't be opened: No such file or directory\n"
     )
     assert f"{conf}:4: [limits] has no key" in daemon.log and f"{conf}:2: {model}: can't be opened" in daemon.log
+
+
+def test_a_configuration_with_a_long_name(start, folder):
+    """Its name is cut short in the log; who asked for the reload is told the line."""
+    path = folder / ("d" * 200) / "c"
+    path.parent.mkdir()
+    path.write_text("")
+    daemon = start("--config", path)
+    path.write_text("[limits]\nmax_rows = 7\n")
+    with pytest.raises(ErrorReply, match="serves on: the configuration:2: max_rows is 64 and would become 7; that needs a restart$"):
+        daemon.probe.call("reload")
 
 
 def test_reload_under_load(reloadable):

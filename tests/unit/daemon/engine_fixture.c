@@ -10,6 +10,7 @@
 
 struct gate gates[MAX_REPLICAS];
 struct markov_head *heads[MAX_REPLICAS], *next_heads[MAX_REPLICAS];
+int open_result = -ENOSYS, build_result;
 struct engine *engine;
 struct scheduler_flow flow, other;
 sem_t woken;
@@ -29,7 +30,13 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 	struct markov_head **ret, struct error_text *error)
 {
 	(void)options, (void)checkpoint, (void)progress, (void)user, (void)ret;
-	return error_text_set(error, ENOSYS, "not in this program");
+	return error_text_set(error, -open_result, "not in this program");
+}
+
+int markov_check_build(enum markov_backend backend, struct error_text *error)
+{
+	(void)backend;
+	return build_result < 0 ? error_text_set(error, -build_result, "not in this build") : 0;
 }
 
 void markov_close(struct markov_head *head)

@@ -39,6 +39,8 @@ struct gate {
 extern struct gate gates[MAX_REPLICAS];
 extern struct markov_head *heads[MAX_REPLICAS], *next_heads[MAX_REPLICAS]; /* generations 1, 2 */
 
+extern int open_result, build_result; /* of markov_open(), which fails; of markov_check_build() */
+
 extern struct engine *engine;
 extern struct scheduler_flow flow, other;
 extern sem_t woken; /* the loop thread was */

@@ -10,9 +10,11 @@
 	SUITE(histogram)                                                                           \
 	SUITE(listener)                                                                            \
 	SUITE(log)                                                                                 \
+	SUITE(model)                                                                               \
 	SUITE(notify)                                                                              \
 	SUITE(outbox)                                                                              \
 	SUITE(placement)                                                                           \
+	SUITE(refusal)                                                                             \
 	SUITE(region)                                                                              \
 	SUITE(replicas)                                                                            \
 	SUITE(request)                                                                             \

@@ -19,7 +19,7 @@
 Suite *config_suite(void);
 
 static struct config config;
-static struct error_text error;
+static struct refusal refusal;
 
 /* Parses "draftd" and the given arguments. */
 #define PARSE(...) parse((const char *[]){"draftd", __VA_ARGS__ __VA_OPT__(, ) NULL})
@@ -31,16 +31,27 @@ static int parse(const char **argv)
 	while (argv[argc])
 		argc++;
 	config_done(&config);
-	error.text[0] = '\0';
-	return config_parse(argc, (char **)argv, &config, &error);
+	refusal = (struct refusal){0};
+	return config_parse(argc, (char **)argv, &config, &refusal);
 }
 
 static int parse_text(const char *text)
 {
 	config_done(&config);
 	ck_assert_int_eq(options_set_defaults(&config), 0);
-	error.text[0] = '\0';
-	return config_file_parse("x.conf", text, strlen(text), &config, &error);
+	refusal = (struct refusal){0};
+	return config_file_parse("x.conf", text, strlen(text), &config, &refusal);
+}
+
+/* Parses the same command line again, as a reload does. */
+static int parse_again(const char **argv, struct config *ret)
+{
+	int argc = 0;
+
+	while (argv[argc])
+		argc++;
+	refusal = (struct refusal){0};
+	return config_reparse(&config, argc, (char **)argv, ret, &refusal);
 }
 
 static void teardown(void)
@@ -168,15 +179,15 @@ START_TEST(number_ranges_hold_at_n_and_n_plus_1)
 	ck_assert(option->initial >= option->min && option->initial <= option->max);
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(text, sizeof(text), format, good[i]);
-		ck_assert_int_eq(option_set(option, text, &config, &error), 0);
+		ck_assert_int_eq(option_set(option, text, &config, &refusal.sentence), 0);
 		memcpy(&value, (char *)&config + option->offset, option->width);
 		ck_assert_uint_eq(value, good[i]);
 	}
 	option_describe_range(option, range, sizeof(range));
 	for (size_t i = 0; i < (option->min > 0 ? 2 : 1); i++) {
 		snprintf(text, sizeof(text), format, bad[i]);
-		ck_assert_int_eq(option_set(option, text, &config, &error), -EINVAL);
-		ck_assert_ptr_nonnull(strstr(error.text, range));
+		ck_assert_int_eq(option_set(option, text, &config, &refusal.sentence), -EINVAL);
+		ck_assert_ptr_nonnull(strstr(refusal.sentence.text, range));
 		memcpy(&value, (char *)&config + option->offset, option->width);
 		ck_assert_uint_eq(value, option->max); /* kept */
 	}
@@ -246,33 +257,34 @@ START_TEST(bad_values_are_named_with_what_would_be_right)
 
 	snprintf(option, sizeof(option), "--%s", bad_values[_i].option);
 	ck_assert_int_lt(PARSE("--model", "m", option, bad_values[_i].value), 0);
-	ck_assert_str_eq(error.text, bad_values[_i].text);
+	ck_assert_str_eq(refusal.sentence.text, bad_values[_i].text);
 }
 END_TEST
 
 START_TEST(bad_command_lines)
 {
 	ck_assert_int_eq(PARSE("--model", "m", "--nonsense"), -EINVAL);
-	ck_assert_str_eq(error.text, "\"--nonsense\" is no option; see draftd --help");
+	ck_assert_str_eq(refusal.sentence.text, "\"--nonsense\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--model", "m", "-x"), -EINVAL);
-	ck_assert_str_eq(error.text, "\"-x\" is no option; see draftd --help");
+	ck_assert_str_eq(refusal.sentence.text, "\"-x\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--model"), -EINVAL);
-	ck_assert_str_eq(error.text, "\"--model\" needs a value; see draftd --help");
+	ck_assert_str_eq(refusal.sentence.text, "\"--model\" needs a value; see draftd --help");
 	ck_assert_int_eq(PARSE("--check-config=yes", "--model", "m"), -EINVAL);
-	ck_assert_str_eq(error.text, "\"--check-config=yes\" is no option; see draftd --help");
+	ck_assert_str_eq(
+		refusal.sentence.text, "\"--check-config=yes\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--model", "m", "more"), -EINVAL);
-	ck_assert_str_eq(error.text, "\"more\" is no option; see draftd --help");
+	ck_assert_str_eq(refusal.sentence.text, "\"more\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--socket", "s"), -EINVAL);
-	ck_assert_str_eq(error.text,
+	ck_assert_str_eq(refusal.sentence.text,
 		"there is no model; give --model PATH or [model] path in the configuration file");
 	ck_assert_int_eq(
 		PARSE("--model", "m", "--max-frame-bytes", "2M", "--max-output-bytes", "1M"),
 		-EINVAL);
-	ck_assert_ptr_nonnull(strstr(
-		error.text, "max_output_bytes is 1048576, less than max_frame_bytes, 2097152"));
+	ck_assert_ptr_nonnull(strstr(refusal.sentence.text,
+		"max_output_bytes is 1048576, less than max_frame_bytes, 2097152"));
 	ck_assert_int_eq(PARSE("--model", "m", "--max-memory-bytes", "1M"), -EINVAL);
-	ck_assert_ptr_nonnull(
-		strstr(error.text, "max_memory_bytes is 1048576, less than max_region_bytes"));
+	ck_assert_ptr_nonnull(strstr(
+		refusal.sentence.text, "max_memory_bytes is 1048576, less than max_region_bytes"));
 }
 END_TEST
 
@@ -320,7 +332,8 @@ static int parse_devices(const char *backend, const char *devices, const char *t
 		argv[argc++] = "--tensor-parallel";
 		argv[argc++] = tensor_parallel;
 	}
-	return config_parse(argc, (char **)(uintptr_t)argv, &config, &error);
+	refusal = (struct refusal){0};
+	return config_parse(argc, (char **)(uintptr_t)argv, &config, &refusal);
 }
 
 START_TEST(devices_are_cut_into_replicas)
@@ -391,7 +404,7 @@ START_TEST(bad_devices_are_named_with_what_would_be_right)
 	ck_assert_int_eq(parse_devices(bad_devices[_i].backend, bad_devices[_i].devices,
 				 bad_devices[_i].tensor_parallel),
 		-EINVAL);
-	ck_assert_str_eq(error.text, bad_devices[_i].text);
+	ck_assert_str_eq(refusal.sentence.text, bad_devices[_i].text);
 }
 END_TEST
 
@@ -406,7 +419,7 @@ START_TEST(socket_path_holds_107_bytes_not_108)
 	path[107] = 'a';
 	path[108] = '\0';
 	ck_assert_int_eq(PARSE("--model", "m", "--socket", path), -ENAMETOOLONG);
-	ck_assert_str_eq(error.text, "--socket is 108 bytes long; the most is 107");
+	ck_assert_str_eq(refusal.sentence.text, "--socket is 108 bytes long; the most is 107");
 }
 END_TEST
 
@@ -510,7 +523,7 @@ START_TEST(bad_files_give_one_sentence_with_the_line)
 {
 	ck_assert_int_eq(parse_text(bad_files[_i].text), -EINVAL);
 	if (bad_files[_i].error)
-		ck_assert_str_eq(error.text, bad_files[_i].error);
+		ck_assert_str_eq(refusal.sentence.text, bad_files[_i].error);
 }
 END_TEST
 
@@ -520,8 +533,8 @@ START_TEST(nul_bytes_are_refused)
 
 	ck_assert_int_eq(options_set_defaults(&config), 0);
 	ck_assert_int_eq(
-		config_file_parse("x.conf", text, sizeof(text) - 1, &config, &error), -EINVAL);
-	ck_assert_str_eq(error.text,
+		config_file_parse("x.conf", text, sizeof(text) - 1, &config, &refusal), -EINVAL);
+	ck_assert_str_eq(refusal.sentence.text,
 		"x.conf:2: byte 12 is 0x00, a control character; the file must be plain text");
 }
 END_TEST
@@ -544,7 +557,8 @@ START_TEST(lines_hold_4096_bytes_not_4097)
 	line[LIMIT_CONFIG_LINE_BYTES] = 'p';
 	strcpy(line + LIMIT_CONFIG_LINE_BYTES + 1, "\n");
 	ck_assert_int_eq(parse_text(text), -EINVAL);
-	ck_assert_str_eq(error.text, "x.conf:2: the line is 4097 bytes long; the most is 4096");
+	ck_assert_str_eq(
+		refusal.sentence.text, "x.conf:2: the line is 4097 bytes long; the most is 4096");
 }
 END_TEST
 
@@ -610,6 +624,15 @@ static const struct {
 	{"[backend]\nname = cpu\ndevices = 0\n", NULL, NULL, ":3: devices has \"0\", but backend"},
 	{"[backend]\ntensor_parallel = 2\n", "--devices", "0,1,2", ":2: tensor_parallel is 2, and"},
 	{"[backend]\ndevices = 0,1,2\n", "--tensor-parallel", "2", ":2: tensor_parallel is 2, and"},
+	{"[backend]\nname = cpu\ntensor_parallel = 2\n", NULL, NULL,
+		":3: tensor_parallel is 2, but"},
+	{"[backend]\nname = cpu\n", "--tensor-parallel", "2", ":2: tensor_parallel is 2, but"},
+	{"[backend]\ntensor_parallel = 0\ndevices = 0,1,2\n", NULL, NULL, ":3: devices lists 3"},
+	{"[backend]\ntensor_parallel = 0\n", "--devices", "0,1,2", ":2: devices lists 3"},
+	{"[backend]\nname = auto\n", "--devices", "CPU", ":2: devices names the CPU, but"},
+	/* whatever words a value has */
+	{"[backend]\ntensor_parallel = 1\nname = cpu\n", "--devices", "tensor_parallel",
+		":3: devices has \"tensor_parallel\", but backend is cpu"},
 };
 
 START_TEST(what_settings_say_together_has_a_line)
@@ -624,7 +647,9 @@ START_TEST(what_settings_say_together_has_a_line)
 	else
 		ck_assert_int_eq(PARSE("--model", "m", "--config", path), -EINVAL);
 	snprintf(text, sizeof(text), "%s%s", path, together[_i].error);
-	ck_assert_msg(strncmp(error.text, text, strlen(text)) == 0, "%s", error.text);
+	ck_assert_msg(strncmp(refusal.sentence.text, text, strlen(text)) == 0, "%s",
+		refusal.sentence.text);
+	ck_assert_uint_eq(refusal.file_bytes, strlen(path));
 }
 END_TEST
 
@@ -635,9 +660,12 @@ START_TEST(what_the_command_line_says_has_no_line)
 	ck_assert_int_eq(PARSE("--model", "m", "--config", path, "--max-output-bytes", "2M",
 				 "--max-frame-bytes", "4M"),
 		-EINVAL);
-	ck_assert_msg(strncmp(error.text, "max_output_bytes is", 19) == 0, "%s", error.text);
+	ck_assert_msg(strncmp(refusal.sentence.text, "max_output_bytes is", 19) == 0, "%s",
+		refusal.sentence.text);
 	ck_assert_int_eq(PARSE("--model", "m", "--config", path, "--devices", "0,0"), -EINVAL);
-	ck_assert_msg(strncmp(error.text, "devices has 0 twice", 19) == 0, "%s", error.text);
+	ck_assert_msg(strncmp(refusal.sentence.text, "devices has 0 twice", 19) == 0, "%s",
+		refusal.sentence.text);
+	ck_assert_uint_eq(refusal.file_bytes, 0);
 }
 END_TEST
 
@@ -647,18 +675,18 @@ START_TEST(files_that_are_no_file)
 
 	ck_assert_int_eq(PARSE("--model", "m", "--config", path), -ENOENT);
 	snprintf(text, sizeof(text), "%s: can't be opened: No such file or directory", path);
-	ck_assert_str_eq(error.text, text);
+	ck_assert_str_eq(refusal.sentence.text, text);
 
 	ck_assert_int_eq(PARSE("--model", "m", "--config", folder), -EINVAL);
 	snprintf(text, sizeof(text), "%s: is a directory; the configuration must be a regular file",
 		folder);
-	ck_assert_str_eq(error.text, text);
+	ck_assert_str_eq(refusal.sentence.text, text);
 
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	ck_assert_int_eq(PARSE("--model", "m", "--config", path), -EINVAL);
 	snprintf(text, sizeof(text),
 		"%s: is no regular file; the configuration must be a regular file", path);
-	ck_assert_str_eq(error.text, text);
+	ck_assert_str_eq(refusal.sentence.text, text);
 }
 END_TEST
 
@@ -686,21 +714,21 @@ START_TEST(reload_reads_again_and_keeps_the_socket)
 	ck_assert_int_eq(PARSE("--config", path), 0);
 
 	write_text("[model]\npath = two\n[socket]\npath = s\n");
-	ck_assert_int_eq(config_reparse(&config, 3, (char **)argv, &next, &error), 0);
+	ck_assert_int_eq(parse_again(argv, &next), 0);
 	ck_assert_str_eq(next.model_path, "two");
 	ck_assert_str_eq(config.model_path, "one");
 	config_done(&next);
 
 	write_text("[model]\npath = two\n[socket]\npath = t\n");
-	ck_assert_int_eq(config_reparse(&config, 3, (char **)argv, &next, &error), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(error.text, "needs a restart"));
+	ck_assert_int_eq(parse_again(argv, &next), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(refusal.sentence.text, "needs a restart"));
 
 	write_text("[model]\npath = two\n[socket]\npath = s\nmode = 0666\n");
-	ck_assert_int_eq(config_reparse(&config, 3, (char **)argv, &next, &error), -EINVAL);
+	ck_assert_int_eq(parse_again(argv, &next), -EINVAL);
 
 	write_text("[model]\npath = two\nnonsense\n");
-	ck_assert_int_eq(config_reparse(&config, 3, (char **)argv, &next, &error), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(error.text, ":3: "));
+	ck_assert_int_eq(parse_again(argv, &next), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(refusal.sentence.text, ":3: "));
 	ck_assert_str_eq(config.model_path, "one");
 }
 END_TEST

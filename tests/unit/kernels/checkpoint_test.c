@@ -200,10 +200,10 @@ START_TEST(options_are_checked)
 	struct checkpoint checkpoint;
 
 	write_tables("m", good, 2, NULL, 0);
-	ck_assert_int_eq(checkpoint_open(temporary_path("m"), &nan, &checkpoint, &error), -EINVAL);
+	ck_assert_int_eq(checkpoint_open(temporary_path("m"), &nan, &checkpoint, &error), -EDOM);
 	ck_assert_ptr_nonnull(strstr(error.text, "multiplier option"));
 	ck_assert_int_eq(
-		checkpoint_open(temporary_path("m"), &negative, &checkpoint, &error), -EINVAL);
+		checkpoint_open(temporary_path("m"), &negative, &checkpoint, &error), -EDOM);
 	ck_assert_ptr_nonnull(strstr(error.text, "soft cap option"));
 }
 END_TEST
