@@ -148,6 +148,10 @@ int cuda_devices_choose(const char *devices, bool repeats, struct cuda_device *r
 	uint32_t *ret_count, struct error_text *error)
 {
 	int visible = 0;
+	/* A kernel that is loaded when it is first launched may wait for one that waits for it on
+	 * another GPU. Unless the operator says otherwise, and before the driver starts. */
+	if (devices && strchr(devices, ','))
+		setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 	int r = check_driver(error);
 	if (r)
 		return r;
