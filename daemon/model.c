@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(LIMIT_THREADS_MAX == MARKOV_THREADS_MAX, "what may be asked for can be started");
+
 #define TEST_ROWS      2 /* one greedy, one sampled; the head may take one only */
 #define TEST_STEPS_MAX 2 /* the second step depends on the first one's token */
 

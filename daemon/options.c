@@ -487,7 +487,8 @@ void options_print_help(FILE *to)
 	      "the model again;\n"
 	      "the socket, the devices, engine_spin, max_rows, max_steps, max_inflight, "
 	      "max_queue, max_regions,\n"
-	      "max_region_bytes and max_frame_bytes stay as they are until a restart.\n\n"
+	      "max_region_bytes and max_frame_bytes need a restart: a reload that would change "
+	      "them is refused.\n\n"
 	      "Exit status: 0 after --help, --version, --check-config and a drain; 1 after an "
 	      "error, which is one line on\n"
 	      "stderr or in the journal, and after a drain that was cut short.\n",

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define MARKOV_DEVICES_MAX 32
+#define MARKOV_THREADS_MAX 256
 #define MARKOV_FLAG_NAN    0x01 /* a NaN won somewhere in the row */
 
 enum markov_backend {
@@ -54,7 +55,8 @@ struct markov_options {
 	const char *devices; /* for cuda: a number or a UUID, or NULL for the first */
 	uint32_t max_rows;   /* rows of the largest batch, >= 1 */
 	uint32_t max_steps;  /* K of the longest block, >= 1 */
-	uint32_t threads;    /* cpu: 0 for one a usable core of this head's share */
+	uint32_t threads;    /* cpu: up to MARKOV_THREADS_MAX; 0 for one a usable core of this
+				head's share */
 	uint32_t shares;     /* cpu: heads that share the usable cores; 0 counts as 1 */
 	struct markov_cuda_options cuda;
 };

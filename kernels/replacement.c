@@ -22,6 +22,7 @@ static void release(struct replacement *replacement)
 /* The path that a rename has to name so that a link stays a link. */
 static int resolve(const char *path, char **ret, struct error_text *error)
 {
+	const size_t bytes = strlen(path);
 	struct stat status;
 	char *resolved;
 
@@ -36,6 +37,9 @@ static int resolve(const char *path, char **ret, struct error_text *error)
 				path);
 		resolved = realpath(path, NULL);
 	} else if (errno == ENOENT) {
+		if (bytes == 0 || path[bytes - 1] == '/')
+			return error_text_set(error, ENOENT,
+				"\"%.200s\" can't be a file's name: name a file", path);
 		if (lstat(path, &status) == 0)
 			return error_text_set(error, ENOENT,
 				"%.200s is a link to nothing: remove it or name another file",

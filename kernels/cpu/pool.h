@@ -5,8 +5,9 @@
 #define KERNELS_CPU_POOL_H
 
 #include "kernels/error_text.h"
+#include "kernels/markov.h"
 
-#define POOL_THREADS_MAX 256u
+#define POOL_THREADS_MAX ((unsigned)MARKOV_THREADS_MAX)
 
 struct pool;
 

@@ -177,7 +177,12 @@ def test_model_make_and_show(start, folder):
     assert (shown["vocab"], shown["rank"], shown["soft_cap"]) == (500, 24, None)
     bad(draftctl("model", "make", "--vocab", "500", "--rank", "24", one), 1, "--force")
     for force in [], ["--force"]:  # which can't help
-        for path, what in (folder, f"{folder} is a folder: name a file"), ("/dev/null", "/dev/null is no regular file"):
+        for path, what in (
+            (folder, f"{folder} is a folder: name a file"),
+            (f"{folder}/none/", "none/\" can't be a file's name"),
+            ("", '"" can\'t be a file\'s name'),
+            ("/dev/null", "/dev/null is no regular file"),
+        ):
             refused = draftctl("model", "make", "--vocab", "500", *force, path)
             bad(refused, 1, what)
             assert "--force" not in refused.stderr
