@@ -189,20 +189,13 @@ int main(int argc, char **argv)
 	struct listener listener = {.fd = -1, .lock_fd = -1};
 	struct config config = {0};
 	struct refusal refusal = {0};
-	sigset_t before;
 	int r;
 
-	/* Until it is known what a signal ends: a start, in good order, or an answer, which has
-	 * then not been given. */
-	server_hold_signals(&before);
 	fill_standard_descriptors();
 	log_init(LOG_INFO);
 	r = notify_init(&refusal.sentence);
 	if (r == 0)
 		r = config_parse(argc, argv, &config, &refusal);
-	if (r == 0 && !config.check_config)
-		handle_early_signals();
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r == 0 && config.check_config) {
 		r = check_config(&config, &refusal);
 		refusal_place(&refusal, &config);
@@ -217,6 +210,7 @@ int main(int argc, char **argv)
 	}
 	log_set_level(config.log_level);
 
+	handle_early_signals();
 	raise_descriptor_limit();
 	r = check_descriptors(&refusal.sentence);
 	if (r == 0) {

@@ -15,7 +15,7 @@ import pytest
 
 import golden
 import wire_codec
-from conftest import BUILD, MODEL, PATIENCE_S, ROOT, SANITIZED, WRAPPER, draftctl
+from conftest import BUILD, MODEL, PATIENCE_S, ROOT, WRAPPER, draftctl
 from wire_codec import ErrorReply
 
 CASE = golden.case("greedy_small")
@@ -318,36 +318,6 @@ def test_inherited_socket_is_not_unlinked(start, folder):
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.wait() == 0, daemon.log
     assert path.exists()
-
-
-def early(number):
-    """A signal that comes as early as a program can do something about it."""
-    return {"LD_PRELOAD": str(BUILD / "tests/early_signal.so"), "EARLY_SIGNAL": str(int(number))}
-
-
-is_early = pytest.mark.skipif(SANITIZED or bool(WRAPPER), reason="the tool opens files before the program does")
-
-
-@is_early
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_start_that_is_stopped_at_once_ends_well(start, number):
-    daemon = start(wait=False, env=early(number))
-    assert not daemon.told("READY=1")
-    assert daemon.wait() == 0 and daemon.log == ""
-    assert sorted(os.listdir(daemon.folder)) == ["log", "notify"]
-
-
-@is_early
-def test_a_reload_that_is_asked_for_too_early_is_none(start):
-    daemon = start(env=early(signal.SIGHUP))
-    assert daemon.probe.call("draft", CASE.params())[0]["generation"] == 1
-
-
-@is_early
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_check_that_is_stopped_is_no_success(start, number):
-    daemon = start("--check-config", wait=False, env=early(number))
-    assert daemon.wait() == -number and daemon.log == ""
 
 
 # ---- starts that must fail ----
