@@ -335,9 +335,9 @@ short draft_events(const struct draft *draft);
 
 /* True once draftd said that it will stop. Everything goes on working until it closes the
  * connection, but new requests are answered with DRAINING: take the results that are out, soon,
- * for draftd closes a connection with many that is not read for 3 s, then reconnect elsewhere or
- * later. The reason is "" before, and valid until the next call. Noticed by
- * whatever call receives it; draft_poll() with 0 is enough. */
+ * for draftd closes a connection with many that is not read for 10 s, then reconnect elsewhere or
+ * later. The reason is "" before, and valid until the next call. Noticed by whatever call receives
+ * it; draft_poll() with 0 is enough. */
 bool draft_going_away(const struct draft *draft);
 const char *draft_goaway_reason(const struct draft *draft);
 

@@ -21,7 +21,8 @@ bool connection_has_caught_up(const struct connection *connection)
 
 /* Counts the looks in a row at which replies waited and the client had read nothing since the one
  * before. The socket becomes writable only when most of what it holds has been read, so what is
- * sent does not tell of a slow client in time; what the socket still holds does. */
+ * sent does not tell of a slow client in time; what the socket still holds does, in pieces of up to
+ * 40 KiB: the time limit is made for them. */
 static void look_at_reading(struct connection *connection)
 {
 	struct drain_look *look = &connection->drain_look;

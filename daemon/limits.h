@@ -124,7 +124,7 @@
  * until it counts as a hang, for the last launch at the exit. */
 #define LIMIT_CLOSE_TIMEOUT_US 1000000ull
 #define LIMIT_DRAIN_READ_US    1000000ull
-#define LIMIT_DRAIN_UNREAD_US  3000000ull
+#define LIMIT_DRAIN_UNREAD_US  10000000ull
 #define LIMIT_LINGER_US        200000ull
 #define LIMIT_ACCEPT_RETRY_US  100000ull
 #define LIMIT_NOTIFY_RETRY_US  50000ull

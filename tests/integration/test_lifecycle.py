@@ -123,7 +123,7 @@ def test_drain_ends_clients_that_never_stop(start):
         sender.join(PATIENCE_S)
 
 
-UNREAD_S = 3  # so long a client may read nothing of what waits for it while the daemon drains
+UNREAD_S = 10  # so long a client may read nothing of what waits for it while the daemon drains
 
 
 def ask_for_much(client, end):
@@ -170,7 +170,7 @@ def test_drain_goes_on_without_a_client_that_reads_nothing(slow_model, way):
             assert "tokens" in other.wait(draft)[0]
         other.close()
         assert daemon.wait() == 0, daemon.log
-        assert UNREAD_S - 1 < time.monotonic() - begin < 30
+        assert UNREAD_S - 1 < time.monotonic() - begin < 40
         assert f"has read none of its replies for {UNREAD_S} s while the daemon drains" in daemon.log
         sender.join(PATIENCE_S)
 
@@ -184,8 +184,8 @@ def test_drain_waits_for_a_client_that_reads_slowly(start):
         ids = ask_for_much(client, wire_codec.request(2000, "drain"))
         begin = time.monotonic()
         while time.monotonic() < begin + UNREAD_S + 2.5:
-            client.reader.feed(client.sock.recv(8 << 10), [])
-            select.select([daemon.pidfd], [], [], 0.2)  # the pace
+            client.reader.feed(client.sock.recv(1 << 10), [])
+            select.select([daemon.pidfd], [], [], 0.15)  # the pace: 7 KiB a second
         assert daemon.alive()
         got = []
         while whole := client.receive():
