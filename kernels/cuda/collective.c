@@ -17,8 +17,8 @@
 #define VERSION_MIN 21800 /* of the functions used, in NCCL's way of writing it */
 #define NAP_NS      100000
 
-/* Connecting loads the library's kernels and asks the machine about its links: seconds, where others
- * use it too. What a launch may take says nothing about that. */
+/* Connecting loads the library's kernels and asks the machine about its links: seconds, where
+ * others use it too. What a launch may take says nothing about that. */
 #define CONNECT_BOUND_US 30000000
 
 struct library {
