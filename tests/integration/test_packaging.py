@@ -97,7 +97,7 @@ def test_manual_of_the_configuration():
         assert limits in shown[0] and (not default or f"default {default};" in shown[0])
         assert f" [{section}] " in text
     # what --help says of a reload
-    for key in re.search(r"the socket, (.*?)\s+stay", help_of("draftd"), re.S)[1].replace(" and", ",").split(","):
+    for key in re.search(r"the socket, (.*?)\s+need", help_of("draftd"), re.S)[1].replace(" and", ",").split(","):
         assert re.search(rf"a reload that.*{key.strip()}|{key.strip()}.*so a reload that", text), key
 
 
