@@ -421,6 +421,7 @@ def test_descriptors_missing_surplus_or_on_another_method(daemon):
     os.close(fd)
 
 
+@pytest.mark.alone  # other tests have descriptors of the same user on their way
 def test_descriptors_on_their_way(start):
     """The kernel counts what a user has sent and nobody has received. Past that, the reply to region_open is an error."""
 
