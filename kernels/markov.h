@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MARKOV_DEVICES_MAX 32
-#define MARKOV_THREADS_MAX 256
+#define MARKOV_THREADS_MAX 256u
 #define MARKOV_FLAG_NAN    0x01 /* a NaN won somewhere in the row */
 
 enum markov_backend {

@@ -96,6 +96,13 @@ const char *command_remedy(int code)
 	return code == -ETIMEDOUT ? "; --timeout allows more" : "";
 }
 
+int command_no_answer(double timeout_s, struct error_text *error)
+{
+	return error_text_set(error, ETIMEDOUT,
+		"draftd did not answer within the timeout of %g s%s", timeout_s,
+		command_remedy(-ETIMEDOUT));
+}
+
 int command_check_shape(
 	const struct draft_model *model, uint32_t rows, uint32_t steps, struct error_text *error)
 {

@@ -66,6 +66,10 @@ int command_connect(const struct common *common, struct draft **ret, struct erro
 int command_connect_spinning(
 	const struct common *common, int64_t spin_us, struct draft **ret, struct error_text *error);
 
+/* A request that was not answered within `timeout_s`, where draftctl itself waits for it: puts the
+ * sentence into `error`. -ETIMEDOUT. */
+int command_no_answer(double timeout_s, struct error_text *error);
+
 /* What to append to the reason of a call of libdraft that returned `code`: "; --timeout allows
  * more" where the time was too short, else "". A constant. */
 const char *command_remedy(int code);

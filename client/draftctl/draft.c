@@ -224,9 +224,7 @@ static int submit(struct draft *draft, const struct columns *columns, double tim
 	if (r == 0) {
 		r = draft_poll(draft, (int64_t)(timeout_s * 1e6), ret);
 		if (r == 0)
-			return error_text_set(error, ETIMEDOUT,
-				"draftd did not answer within the timeout of %g s%s", timeout_s,
-				command_remedy(-ETIMEDOUT));
+			return command_no_answer(timeout_s, error);
 	}
 	if (r < 0)
 		return error_text_set(error, EPROTO, "%s%s", draft_error(draft), command_remedy(r));

@@ -246,9 +246,7 @@ void line_check_silence(struct worker *worker, struct line *line, int64_t now_ns
 	for (uint32_t i = 0; i < line->lane_count && !line->broken; i++) {
 		if (!line->lanes[i].busy || now_ns - line->lanes[i].sent_ns <= timeout_ns)
 			continue;
-		error_text_set(&error, ETIMEDOUT,
-			"draftd did not answer within the timeout of %g s%s",
-			(double)timeout_ns / 1e9, command_remedy(-ETIMEDOUT));
+		command_no_answer((double)timeout_ns / 1e9, &error);
 		line_broke(worker, line, -ETIMEDOUT, error.text);
 	}
 }

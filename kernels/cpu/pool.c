@@ -1,5 +1,7 @@
 #include "kernels/cpu/pool.h"
 
+#include "kernels/markov.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +40,7 @@ unsigned pool_usable_threads(void)
 	count = CPU_COUNT(&set);
 	if (count < 1)
 		return 1;
-	return (unsigned)count < POOL_THREADS_MAX ? (unsigned)count : POOL_THREADS_MAX;
+	return (unsigned)count < MARKOV_THREADS_MAX ? (unsigned)count : MARKOV_THREADS_MAX;
 }
 
 static void *help(void *argument)
@@ -88,9 +90,9 @@ int pool_start(unsigned threads, struct pool **ret, struct error_text *error)
 	struct pool *pool;
 	int code;
 
-	if (threads < 1 || threads > POOL_THREADS_MAX)
+	if (threads < 1 || threads > MARKOV_THREADS_MAX)
 		return error_text_set(error, EINVAL, "threads is %u: it must be 0 (all) to %u",
-			threads, POOL_THREADS_MAX);
+			threads, MARKOV_THREADS_MAX);
 	pool = calloc(1, sizeof(*pool) + (threads - 1) * sizeof(pool->helpers[0]));
 	if (!pool)
 		return error_text_set(error, ENOMEM, "no memory for the threads");

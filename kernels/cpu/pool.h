@@ -5,13 +5,10 @@
 #define KERNELS_CPU_POOL_H
 
 #include "kernels/error_text.h"
-#include "kernels/markov.h"
-
-#define POOL_THREADS_MAX ((unsigned)MARKOV_THREADS_MAX)
 
 struct pool;
 
-/* Processors that this process may run on, at most POOL_THREADS_MAX. */
+/* Processors that this process may run on, at most MARKOV_THREADS_MAX. */
 unsigned pool_usable_threads(void);
 
 /* `threads` counts the caller: 1 starts none. Blocks signals in the new threads. 0 or -errno. */

@@ -1,7 +1,6 @@
 """The C examples, as a user would build them: installed header and library, pkg-config, nothing else."""
 
 import os
-import pathlib
 import shutil
 import subprocess
 import sys

@@ -1,6 +1,5 @@
 """What one client, or a reader of the log, may cost the others: fairness, and nothing that blocks the loop."""
 
-import fcntl
 import os
 import socket
 import time

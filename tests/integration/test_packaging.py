@@ -3,7 +3,6 @@
 The option tables are read here from --help by other means than packaging/generate does it."""
 
 import os
-import pathlib
 import re
 import subprocess
 

@@ -1,6 +1,7 @@
 /* The pool: every job runs, on the caller at least; helpers neither run a job twice nor touch one
  * that is over. */
 #include "kernels/cpu/pool.h"
+#include "kernels/markov.h"
 #include "tests/unit/kernels/suites.h"
 
 #include <check.h>
@@ -12,7 +13,7 @@
 
 struct job {
 	atomic_uint next, done;
-	atomic_uint lanes[POOL_THREADS_MAX];
+	atomic_uint lanes[MARKOV_THREADS_MAX];
 };
 
 static void work(void *user, unsigned lane)
@@ -76,10 +77,10 @@ START_TEST(thread_limits)
 	struct pool *pool = NULL;
 
 	ck_assert_int_lt(pool_start(0, &pool, &error), 0);
-	ck_assert_int_lt(pool_start(POOL_THREADS_MAX + 1, &pool, &error), 0);
+	ck_assert_int_lt(pool_start(MARKOV_THREADS_MAX + 1, &pool, &error), 0);
 	ck_assert_ptr_nonnull(strstr(error.text, "256"));
 	ck_assert_ptr_null(pool);
-	ck_assert_int_eq(pool_start(POOL_THREADS_MAX, &pool, &error), 0);
+	ck_assert_int_eq(pool_start(MARKOV_THREADS_MAX, &pool, &error), 0);
 	pool_stop(pool);
 	pool_stop(NULL);
 	ck_assert_uint_ge(pool_usable_threads(), 1);
