@@ -47,8 +47,8 @@ def allowed(peer, method, wanted):
     if not peer.greeted:
         return {"BAD_REQUEST"}
     later = method in Expectation.LATER and peer.count() >= peer.world.settings.INFLIGHT
-    queue = method == "draft" and (peer.world.queue_may_be_full(peer) or peer.held() > peer.world.settings.held_bytes)
-    return set(wanted) | ({"RESOURCE_EXHAUSTED"} if later or queue else set())
+    held = method == "draft" and peer.held() > peer.world.settings.held_bytes
+    return set(wanted) | ({"RESOURCE_EXHAUSTED"} if later or held else set())
 
 
 def deliver(peer, data, dice, fds=()):
@@ -235,13 +235,13 @@ def too_many(world, peer, dice):
 def open_region(peer, method, size, memory, wanted, dice, fds=(), late=False):
     """`late`: what is wrong is found when the limits have been looked at."""
     settings, others = peer.world.settings, peer.count("region_open", "region_import", "region_close")
-    if wanted == {"done"} or late:
-        room = peer.world.room(size)
-        if len(peer.regions) >= settings.REGIONS or room is False:
+    if_it_fits = set()
+    if peer.greeted and (wanted == {"done"} or late):
+        if len(peer.regions) >= settings.REGIONS:
             wanted = {"RESOURCE_EXHAUSTED"}
-        elif len(peer.regions) + others >= settings.REGIONS or room is None:
-            wanted = wanted | {"RESOURCE_EXHAUSTED"}
-    own = Region(fds[0], size, imported=True) if fds and "done" in wanted else None
+        else:
+            if_it_fits, wanted = wanted, {"RESOURCE_EXHAUSTED"} if len(peer.regions) + others >= settings.REGIONS else set()
+    own = Region(fds[0], size, imported=True) if fds and "done" in if_it_fits else None
 
     def done(result, received):
         require(result["region"] not in peer.seen_regions, f"the id of region {result['region']} is used again")
@@ -254,7 +254,7 @@ def open_region(peer, method, size, memory, wanted, dice, fds=(), late=False):
         require(not any(region.shadow), "a new region is not zeroed")
 
     params = {"bytes": size, "memory": memory[0]} | ({"device": memory[1]} if len(memory) > 1 else {})
-    call(peer, method, params, wanted, dice, fds, done=done, held=size if late or "done" in wanted else 0)
+    call(peer, method, params, wanted, dice, fds, done=done, held=size if if_it_fits else 0, if_it_fits=if_it_fits)
 
 
 def draw_size(world, dice):
@@ -404,6 +404,17 @@ def bad_draft(world, peer, dice):
 @operation(8)
 def sync(world, peer, _):
     peer.sync()
+
+
+@operation(4)
+def pause(world, _, dice):
+    """What is sent from now on is read later, not in the order of sending; sometimes more drafts than the queue holds."""
+    world.pause()
+    greeted = [peer for peer in world.peers if peer.greeted]
+    for _ in range(dice.choice((0, 0, world.settings.QUEUE + 4)) if greeted else 0):
+        peer = dice.choice(greeted)
+        each = Draft(peer, dice, plain=True, rows=1, steps=1)
+        call(peer, "draft", each.params, {"done"}, dice, **each.sent())
 
 
 @operation(0.5)

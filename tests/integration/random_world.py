@@ -2,8 +2,8 @@
 
 A Peer is a client of its own connection; the World is what they share: the daemon, the models that it may be serving, the books
 about what is in use. For every request there is an Expectation: which outcomes ("done" or an error's name) may be its reply. There
-is one, except where the page leaves it to time: a full queue, a deadline, a cancellation, what a dead client has left. Whatever differs
-raises Wrong.
+is one, except where the page leaves it to time: a full queue, a deadline, a cancellation, what a dead client has left. Requests of one
+connection are read in their order, those of several in any. Whatever differs raises Wrong.
 """
 
 import collections
@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import select
+import signal
 import time
 
 import wire_codec
@@ -20,6 +21,8 @@ from conftest import SANITIZED, WRAPPER, Daemon
 from reference import Head
 
 PATIENCE_S = 60 if WRAPPER or SANITIZED else 20
+# A socket can be written to, says poll, until a quarter of its buffer is taken; messages take up to twice their length, and more.
+UNREAD_BYTES_MAX, MESSAGE_BYTES = 16 << 10, 1 << 10
 # What no error message has: paths, pointers, what can't be printed.
 NO_TEXT = re.compile(r"/|0x[0-9a-fA-F]{3}|\b(?=\d*[a-f])[0-9a-f]{8,}|[^ -~]")
 
@@ -60,12 +63,15 @@ class Settings:
 
 class Expectation:
     """How a request may end. `done(result, fds)` looks at a result, whose descriptors are closed after it; `ended()` is called
-    with any reply. `held`: bytes that the request may take meanwhile, inline or as a region."""
+    with any reply. `held`: bytes that the request may take meanwhile, inline or as a region. `if_it_fits`: what may come of a
+    request for a region when all regions' memory has room for it."""
 
     LATER = {"draft", "region_open", "region_import", "region_close", "event_import", "event_close", "reload"}
+    QUEUED = {"done", "DEADLINE_EXCEEDED"}  # of a draft in which nothing is wrong
 
-    def __init__(self, method, outcomes, done=None, ended=None, held=0):
+    def __init__(self, method, outcomes, done=None, ended=None, held=0, if_it_fits=()):
         self.method, self.outcomes, self.done, self.ended, self.held = method, set(outcomes), done, ended, held
+        self.if_it_fits = set(if_it_fits)
 
 
 class Region:
@@ -99,17 +105,24 @@ class Peer:
         self.goaways = 0
         self.heard = False  # of the daemon: else it may not have accepted the connection yet
         self.ending = False  # the daemon closes after its last reply, and takes the pages of its regions
+        self.unread_bytes = 0  # at most, while the daemon is paused
 
     # ---- sending ----
 
     def send(self, data, fds=()):
         rest, self.partial = self.partial, None
         self.latest = None
+        if rest:
+            self.write(rest)
+        if data:
+            self.write(data, fds)
+
+    def write(self, data, fds=()):
+        if self.unread_bytes > UNREAD_BYTES_MAX:
+            self.world.resume()
+        self.unread_bytes += len(data) + MESSAGE_BYTES
         try:
-            if rest:
-                self.codec.send(rest)
-            if data:
-                self.codec.send(data, fds)
+            self.codec.send(data, fds)
         except OSError as error:
             raise Wrong(f"sending failed: {error}") from None
 
@@ -133,6 +146,7 @@ class Peer:
         self.latest = id, expectation
         if id is not None:
             self.codec.methods[id] = expectation.method
+        self.world.reconsider()
 
     def withdraw_partial(self):
         """The frame will never be whole."""
@@ -158,6 +172,7 @@ class Peer:
 
     def receive(self):
         """Takes one message; False at the end of the stream."""
+        self.world.resume()
         try:
             got = self.codec.receive()
         except ConnectionResetError:
@@ -238,6 +253,7 @@ class World:
         self.model = folder / "model.safetensors"
         self.config.write_text(f"[model]\npath = {self.model}\n")
         self.daemon = None
+        self.paused = False
         self.start()
 
     # ---- the daemon's life ----
@@ -261,6 +277,19 @@ class World:
         os.replace(new, self.model)
         return head
 
+    def pause(self):
+        """The daemon reads nothing until a reply is waited for: then it finds what all have sent meanwhile."""
+        for peer in self.peers:
+            peer.sync()
+            peer.unread_bytes = 0
+        self.paused = True
+        self.daemon.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        if self.paused:
+            self.paused = False
+            self.daemon.process.send_signal(signal.SIGCONT)
+
     def close(self):
         """Ends all; the daemon must end well."""
         for peer in list(self.peers):
@@ -270,6 +299,7 @@ class World:
         self.daemon.stop()
 
     def dismiss(self):
+        self.resume()
         for peer in self.peers:
             peer.codec.close()
         self.daemon.dismiss()
@@ -302,11 +332,7 @@ class World:
         self.ghost_drafts += drafts
         self.unsure_drafts += drafts
         self.ghost_bytes += self.bytes_most(peer)
-
-    def queue_may_be_full(self, peer):
-        """`peer` has a draft in the queue, and so many others may be there."""
-        queued = sum(p.count("draft") for p in self.peers) + self.ghost_drafts
-        return peer.count("draft") > 0 and queued >= self.settings.QUEUE
+        self.reconsider()
 
     def bytes_least(self):
         return sum(r.size for p in self.peers for r in p.regions.values())
@@ -315,17 +341,26 @@ class World:
         waiting = sum(e.held for e in peer.all_pending() if e.method.startswith("region_"))
         return waiting + sum(r.size for r in peer.regions.values())
 
-    def room(self, size):
-        """Whether regions of `size` more bytes fit: True, False, or None where it depends on what is going on."""
-        if self.bytes_least() + size > self.settings.memory_bytes:
-            return False
-        most = sum(map(self.bytes_most, self.peers)) + self.ghost_bytes
-        return True if most + size <= self.settings.memory_bytes else None
+    def reconsider(self):
+        """After each request and each end of a connection: what was sent before may be read after it."""
+        drafts = [[e for e in peer.all_pending() if e.method == "draft"] for peer in self.peers]
+        count = sum(map(len, drafts)) + self.ghost_drafts
+        for own in drafts:
+            for earlier, e in enumerate(own):  # a connection that has none in the queue may add one
+                if earlier and count - len(own) + earlier >= self.settings.QUEUE and e.outcomes & Expectation.QUEUED:
+                    e.outcomes.add("RESOURCE_EXHAUSTED")
+        least, most = self.bytes_least(), sum(map(self.bytes_most, self.peers)) + self.ghost_bytes
+        for e in [e for peer in self.peers for e in peer.all_pending() if e.if_it_fits]:
+            if most > self.settings.memory_bytes:  # which has the request's own
+                e.outcomes.add("RESOURCE_EXHAUSTED")
+            if least + e.held <= self.settings.memory_bytes:
+                e.outcomes |= e.if_it_fits
 
     # ---- now and then ----
 
     def settle(self):
         """Reads all replies, waits until what clients left behind is gone, and compares the daemon's books with these."""
+        self.resume()
         for peer in self.peers:
             peer.sync()
             for region in peer.regions.values():
