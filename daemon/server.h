@@ -112,8 +112,8 @@ void server_settle(struct server *server);
 /* Calls connection_take_turn() for the owner of `ready` in the next turn. */
 void server_more_to_do(struct server *server, struct link *ready);
 
-/* A draft has arrived: the loop does not sleep for loop_spin_us. */
-void server_spin(struct server *server);
+/* A draft has arrived, now: the loop does not sleep for loop_spin_us. */
+void server_spin(struct server *server, uint64_t now_us);
 
 /* One connection less. */
 void server_connection_closed(struct server *server);

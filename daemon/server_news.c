@@ -66,11 +66,11 @@ static void on_spin(uv_idle_t *idle)
 	}
 }
 
-void server_spin(struct server *server)
+void server_spin(struct server *server, uint64_t now_us)
 {
 	if (!server->config.loop_spin_us)
 		return;
-	server->spin_until_us = clock_us() + server->config.loop_spin_us;
+	server->spin_until_us = now_us + server->config.loop_spin_us;
 	if (uv_is_active((uv_handle_t *)&server->spin) ||
 		uv_is_closing((uv_handle_t *)&server->spin))
 		return;

@@ -44,83 +44,84 @@ void stats_count_draft(struct stats *stats, const struct draft *draft, uint64_t 
 
 /* ---- the stats map ---- */
 
-static void pack_text(msgpack_packer *pk, const char *text)
+static void pack_text(struct wire_buffer *buffer, const char *text)
 {
 	size_t bytes = strlen(text);
 
-	msgpack_pack_str(pk, bytes);
-	msgpack_pack_str_body(pk, text, bytes);
+	wire_pack_str(buffer, bytes);
+	wire_pack_str_body(buffer, text, bytes);
 }
 
-static void pack_count(msgpack_packer *pk, const char *key, uint64_t value)
+static void pack_count(struct wire_buffer *buffer, const char *key, uint64_t value)
 {
-	pack_text(pk, key);
-	msgpack_pack_uint64(pk, value);
+	pack_text(buffer, key);
+	wire_pack_uint64(buffer, value);
 }
 
-static void pack_histogram(msgpack_packer *pk, const char *key, const struct histogram *histogram)
+static void pack_histogram(
+	struct wire_buffer *buffer, const char *key, const struct histogram *histogram)
 {
 	uint32_t used = 0;
 
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
 		used += histogram->buckets[i] != 0;
-	pack_text(pk, key);
-	msgpack_pack_map(pk, 8);
-	pack_count(pk, "count", histogram->count);
-	pack_count(pk, "sum", histogram->sum_us);
-	pack_count(pk, "max", histogram->max_us);
-	pack_count(pk, "p50", histogram_quantile_us(histogram, 500));
-	pack_count(pk, "p90", histogram_quantile_us(histogram, 900));
-	pack_count(pk, "p99", histogram_quantile_us(histogram, 990));
-	pack_count(pk, "p999", histogram_quantile_us(histogram, 999));
-	pack_text(pk, "buckets"); /* [[upper end, count]], only those that hold something */
-	msgpack_pack_array(pk, used);
+	pack_text(buffer, key);
+	wire_pack_map(buffer, 8);
+	pack_count(buffer, "count", histogram->count);
+	pack_count(buffer, "sum", histogram->sum_us);
+	pack_count(buffer, "max", histogram->max_us);
+	pack_count(buffer, "p50", histogram_quantile_us(histogram, 500));
+	pack_count(buffer, "p90", histogram_quantile_us(histogram, 900));
+	pack_count(buffer, "p99", histogram_quantile_us(histogram, 990));
+	pack_count(buffer, "p999", histogram_quantile_us(histogram, 999));
+	pack_text(buffer, "buckets"); /* [[upper end, count]], only those that hold something */
+	wire_pack_array(buffer, used);
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
 		if (!histogram->buckets[i])
 			continue;
-		msgpack_pack_array(pk, 2);
-		msgpack_pack_uint64(pk, histogram_upper_us(i));
-		msgpack_pack_uint64(pk, histogram->buckets[i]);
+		wire_pack_array(buffer, 2);
+		wire_pack_uint64(buffer, histogram_upper_us(i));
+		wire_pack_uint64(buffer, histogram->buckets[i]);
 	}
 }
 
-static void pack_launches(msgpack_packer *pk, const struct stats *stats, uint32_t max_rows)
+static void pack_launches(struct wire_buffer *buffer, const struct stats *stats, uint32_t max_rows)
 {
 	uint32_t used = 0;
 
 	for (unsigned steps = 1; steps <= LIMIT_STEPS_MAX; steps++)
 		for (unsigned bucket = 0; bucket < STATS_BUCKETS; bucket++)
 			used += stats->launches[steps][bucket] != 0;
-	pack_text(pk, "launches"); /* [[steps, bucket, count]] */
-	msgpack_pack_array(pk, used);
+	pack_text(buffer, "launches"); /* [[steps, bucket, count]] */
+	wire_pack_array(buffer, used);
 	for (unsigned steps = 1; steps <= LIMIT_STEPS_MAX; steps++) {
 		for (unsigned bucket = 0; bucket < STATS_BUCKETS; bucket++) {
 			if (!stats->launches[steps][bucket])
 				continue;
-			msgpack_pack_array(pk, 3);
-			msgpack_pack_uint32(pk, steps);
-			msgpack_pack_uint32(pk, stats_bucket_rows(1u << bucket, max_rows));
-			msgpack_pack_uint64(pk, stats->launches[steps][bucket]);
+			wire_pack_array(buffer, 3);
+			wire_pack_uint32(buffer, steps);
+			wire_pack_uint32(buffer, stats_bucket_rows(1u << bucket, max_rows));
+			wire_pack_uint64(buffer, stats->launches[steps][bucket]);
 		}
 	}
 }
 
 static void pack_replicas(
-	msgpack_packer *pk, const struct stats *stats, const struct gauges *gauges)
+	struct wire_buffer *buffer, const struct stats *stats, const struct gauges *gauges)
 {
 	const uint32_t ranks = gauges->facts->tensor_parallel;
 
-	pack_text(pk, "replicas"); /* in the order of the list of devices */
-	msgpack_pack_array(pk, gauges->replicas);
+	pack_text(buffer, "replicas"); /* in the order of the list of devices */
+	wire_pack_array(buffer, gauges->replicas);
 	for (uint32_t i = 0; i < gauges->replicas; i++) {
-		msgpack_pack_map(pk, 4);
-		pack_text(pk, "devices");
-		msgpack_pack_array(pk, ranks);
+		wire_pack_map(buffer, 4);
+		pack_text(buffer, "devices");
+		wire_pack_array(buffer, ranks);
 		for (uint32_t n = 0; n < ranks; n++)
-			pack_text(pk, model_device(gauges->facts, i, n)->uuid);
-		pack_count(pk, "launches", stats->replicas[i].launches);
-		pack_count(pk, "rows", stats->replicas[i].rows);
-		pack_count(pk, "busy_us", stats->replicas[i].busy_us);
+			pack_text(buffer, model_device(gauges->facts, i, n)->uuid);
+		pack_count(buffer, "launches", stats->replicas[i].launches);
+		pack_count(buffer, "rows", stats->replicas[i].rows);
+		pack_count(buffer, "busy_us", stats->replicas[i].busy_us);
 	}
 }
 
@@ -132,61 +133,60 @@ static double ratio(uint64_t part, uint64_t whole)
 void stats_pack(const struct stats *stats, const struct gauges *gauges, struct wire_buffer *buffer)
 {
 	uint64_t uptime_us = gauges->now_us - stats->started_us;
-	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, buffer, wire_buffer_write);
-	msgpack_pack_map(&pk, 30);
-	pack_text(&pk, "server");
-	pack_text(&pk, "draftd/" DRAFTD_VERSION);
-	pack_text(&pk, "model");
-	pack_text(&pk, gauges->model);
-	pack_text(&pk, "backend");
-	pack_text(&pk, gauges->facts->backend);
-	pack_text(&pk, "variant");
-	pack_text(&pk, gauges->facts->variant);
-	pack_count(&pk, "table_bytes", gauges->facts->table_bytes);
-	pack_count(&pk, "generation", gauges->generation);
-	pack_count(&pk, "uptime_us", uptime_us);
-	pack_text(&pk, "draining");
+	wire_pack_map(buffer, 30);
+	pack_text(buffer, "server");
+	pack_text(buffer, "draftd/" DRAFTD_VERSION);
+	pack_text(buffer, "model");
+	pack_text(buffer, gauges->model);
+	pack_text(buffer, "backend");
+	pack_text(buffer, gauges->facts->backend);
+	pack_text(buffer, "variant");
+	pack_text(buffer, gauges->facts->variant);
+	pack_count(buffer, "table_bytes", gauges->facts->table_bytes);
+	pack_count(buffer, "generation", gauges->generation);
+	pack_count(buffer, "uptime_us", uptime_us);
+	pack_text(buffer, "draining");
 	if (gauges->draining)
-		msgpack_pack_true(&pk);
+		wire_pack_true(buffer);
 	else
-		msgpack_pack_false(&pk);
+		wire_pack_false(buffer);
 
-	pack_count(&pk, "connections", gauges->connections);
-	pack_count(&pk, "connections_total", stats->connections);
-	pack_count(&pk, "connections_refused", stats->connections_refused);
-	pack_count(&pk, "inflight", gauges->inflight);
-	pack_count(&pk, "queue_depth", gauges->queue_depth);
-	pack_count(&pk, "queue_max", gauges->queue_max);
-	pack_count(&pk, "regions", gauges->regions);
-	pack_count(&pk, "region_bytes", gauges->region_bytes);
-	pack_count(&pk, "device_region_bytes", gauges->device_region_bytes);
-	pack_count(&pk, "held_bytes", gauges->held_bytes);
+	pack_count(buffer, "connections", gauges->connections);
+	pack_count(buffer, "connections_total", stats->connections);
+	pack_count(buffer, "connections_refused", stats->connections_refused);
+	pack_count(buffer, "inflight", gauges->inflight);
+	pack_count(buffer, "queue_depth", gauges->queue_depth);
+	pack_count(buffer, "queue_max", gauges->queue_max);
+	pack_count(buffer, "regions", gauges->regions);
+	pack_count(buffer, "region_bytes", gauges->region_bytes);
+	pack_count(buffer, "device_region_bytes", gauges->device_region_bytes);
+	pack_count(buffer, "held_bytes", gauges->held_bytes);
 
-	pack_text(&pk, "requests"); /* by method; 0 included: a reader needs no list of its own */
-	msgpack_pack_map(&pk, METHOD_END - 2);
+	pack_text(
+		buffer, "requests"); /* by method; 0 included: a reader needs no list of its own */
+	wire_pack_map(buffer, METHOD_END - 2);
 	for (enum method method = METHOD_HELLO; method < METHOD_END; method++)
 		if (method != METHOD_GOAWAY)
-			pack_count(&pk, method_name(method), stats->requests[method]);
-	pack_text(&pk, "errors"); /* by name */
-	msgpack_pack_map(&pk, ERROR_CODE_END - 1);
+			pack_count(buffer, method_name(method), stats->requests[method]);
+	pack_text(buffer, "errors"); /* by name */
+	wire_pack_map(buffer, ERROR_CODE_END - 1);
 	for (int code = 1; code < ERROR_CODE_END; code++)
-		pack_count(&pk, error_lookup(code)->name, stats->errors[code]);
+		pack_count(buffer, error_lookup(code)->name, stats->errors[code]);
 
-	pack_count(&pk, "drafts", stats->drafts);
-	pack_count(&pk, "rows", stats->rows);
-	pack_count(&pk, "tokens", stats->tokens);
-	pack_launches(&pk, stats, gauges->facts->max_rows);
-	pack_text(&pk, "occupancy");
-	msgpack_pack_double(&pk, ratio(stats->launched_rows, stats->launched_places));
-	pack_count(&pk, "device_busy_us", stats->device_busy_us);
-	pack_replicas(&pk, stats, gauges);
-	pack_count(&pk, "reloads", stats->reloads);
-	pack_count(&pk, "reloads_failed", stats->reloads_failed);
-	pack_text(&pk, "latency_us");
-	msgpack_pack_map(&pk, 3);
-	pack_histogram(&pk, "queue", &stats->queue);
-	pack_histogram(&pk, "device", &stats->device);
-	pack_histogram(&pk, "total", &stats->total);
+	pack_count(buffer, "drafts", stats->drafts);
+	pack_count(buffer, "rows", stats->rows);
+	pack_count(buffer, "tokens", stats->tokens);
+	pack_launches(buffer, stats, gauges->facts->max_rows);
+	pack_text(buffer, "occupancy");
+	wire_pack_double(buffer, ratio(stats->launched_rows, stats->launched_places));
+	pack_count(buffer, "device_busy_us", stats->device_busy_us);
+	pack_replicas(buffer, stats, gauges);
+	pack_count(buffer, "reloads", stats->reloads);
+	pack_count(buffer, "reloads_failed", stats->reloads_failed);
+	pack_text(buffer, "latency_us");
+	wire_pack_map(buffer, 3);
+	pack_histogram(buffer, "queue", &stats->queue);
+	pack_histogram(buffer, "device", &stats->device);
+	pack_histogram(buffer, "total", &stats->total);
 }

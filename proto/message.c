@@ -235,53 +235,48 @@ void message_encode_error(struct wire_buffer *buffer, bool has_id, uint32_t id,
 	enum error_code code, const char *text)
 {
 	const struct error_info *info = error_lookup((int)code);
-	msgpack_packer pk;
-	size_t frame_at = frame_begin(buffer, &pk);
+	size_t frame_at = frame_begin(buffer);
 
-	msgpack_pack_array(&pk, 4);
-	msgpack_pack_uint32(&pk, MESSAGE_RESPONSE);
+	wire_pack_array(buffer, 4);
+	wire_pack_uint32(buffer, MESSAGE_RESPONSE);
 	if (has_id)
-		msgpack_pack_uint32(&pk, id);
+		wire_pack_uint32(buffer, id);
 	else
-		msgpack_pack_nil(&pk);
-	msgpack_pack_map(&pk, 4);
-	pack_key_uint(&pk, "code", (uint64_t)code);
-	pack_str(&pk, "name");
-	pack_str(&pk, info->name);
-	pack_str(&pk, "message");
-	pack_str(&pk, text);
-	pack_str(&pk, "retryable");
+		wire_pack_nil(buffer);
+	wire_pack_map(buffer, 4);
+	pack_key_uint(buffer, "code", (uint64_t)code);
+	pack_str(buffer, "name");
+	pack_str(buffer, info->name);
+	pack_str(buffer, "message");
+	pack_str(buffer, text);
+	pack_str(buffer, "retryable");
 	if (info->retryable)
-		msgpack_pack_true(&pk);
+		wire_pack_true(buffer);
 	else
-		msgpack_pack_false(&pk);
-	msgpack_pack_nil(&pk);
+		wire_pack_false(buffer);
+	wire_pack_nil(buffer);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
 void message_encode_request(struct wire_buffer *buffer, uint32_t id, enum method method)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, method);
+	size_t frame_at = request_begin(buffer, id, method);
 
-	msgpack_pack_map(&pk, 0);
+	wire_pack_map(buffer, 0);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
 void message_encode_empty_reply(struct wire_buffer *buffer, uint32_t id)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
-	msgpack_pack_map(&pk, 0);
+	wire_pack_map(buffer, 0);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
 size_t message_begin_reply(struct wire_buffer *buffer, uint32_t id)
 {
-	msgpack_packer pk;
-
-	return reply_begin(buffer, &pk, id);
+	return reply_begin(buffer, id);
 }
 
 void message_end_reply(struct wire_buffer *buffer, size_t frame_at, unsigned fd_count)

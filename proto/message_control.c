@@ -13,15 +13,14 @@ static const struct field_table metrics_table = {"result", metrics_fields, 1};
 void metrics_reply_encode(
 	struct wire_buffer *buffer, uint32_t id, const char *text, size_t text_bytes)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
 	if (text_bytes > UINT32_MAX) {
 		buffer->failed = true;
 		return;
 	}
-	msgpack_pack_map(&pk, 1);
-	pack_key_text(&pk, "text", (struct wire_text){text, (uint32_t)text_bytes});
+	wire_pack_map(buffer, 1);
+	pack_key_text(buffer, "text", (struct wire_text){text, (uint32_t)text_bytes});
 	frame_end(buffer, frame_at, 0, 0);
 }
 
@@ -46,11 +45,10 @@ static const struct field_table cancel_table = {"params", cancel_fields, 1};
 
 void cancel_encode(struct wire_buffer *buffer, uint32_t id)
 {
-	msgpack_packer pk;
-	size_t frame_at = notification_begin(buffer, &pk, METHOD_CANCEL);
+	size_t frame_at = notification_begin(buffer, METHOD_CANCEL);
 
-	msgpack_pack_map(&pk, 1);
-	pack_key_uint(&pk, "id", id);
+	wire_pack_map(buffer, 1);
+	pack_key_uint(buffer, "id", id);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
@@ -74,12 +72,11 @@ static const struct field_table goaway_table = {"params", goaway_fields, 1};
 
 void goaway_encode(struct wire_buffer *buffer, const char *reason)
 {
-	msgpack_packer pk;
-	size_t frame_at = notification_begin(buffer, &pk, METHOD_GOAWAY);
+	size_t frame_at = notification_begin(buffer, METHOD_GOAWAY);
 
-	msgpack_pack_map(&pk, 1);
-	pack_str(&pk, "reason");
-	pack_str(&pk, reason);
+	wire_pack_map(buffer, 1);
+	pack_str(buffer, "reason");
+	pack_str(buffer, reason);
 	frame_end(buffer, frame_at, 0, 0);
 }
 

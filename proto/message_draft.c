@@ -126,71 +126,70 @@ int draft_request_decode(
 }
 
 static void pack_bulk_region(
-	msgpack_packer *pk, const struct bulk *bulk, const char *row_stride_key)
+	struct wire_buffer *buffer, const struct bulk *bulk, const char *row_stride_key)
 {
-	msgpack_pack_map(pk, 4);
-	pack_key_uint(pk, "region", bulk->region);
-	pack_key_uint(pk, "offset", bulk->offset);
-	pack_key_uint(pk, row_stride_key, bulk->row_stride);
-	pack_key_uint(pk, "step_stride", bulk->step_stride);
+	wire_pack_map(buffer, 4);
+	pack_key_uint(buffer, "region", bulk->region);
+	pack_key_uint(buffer, "offset", bulk->offset);
+	pack_key_uint(buffer, row_stride_key, bulk->row_stride);
+	pack_key_uint(buffer, "step_stride", bulk->step_stride);
 }
 
 static void pack_column_i64(
-	msgpack_packer *pk, const char *key, const int64_t *values, uint32_t count)
+	struct wire_buffer *buffer, const char *key, const int64_t *values, uint32_t count)
 {
-	pack_str(pk, key);
-	msgpack_pack_array(pk, count);
+	pack_str(buffer, key);
+	wire_pack_array(buffer, count);
 	for (uint32_t i = 0; i < count; i++)
-		msgpack_pack_int64(pk, values[i]);
+		wire_pack_int64(buffer, values[i]);
 }
 
 static void pack_column_u32(
-	msgpack_packer *pk, const char *key, const uint32_t *values, size_t count)
+	struct wire_buffer *buffer, const char *key, const uint32_t *values, size_t count)
 {
-	pack_str(pk, key);
-	msgpack_pack_array(pk, count);
+	pack_str(buffer, key);
+	wire_pack_array(buffer, count);
 	for (size_t i = 0; i < count; i++)
-		msgpack_pack_uint32(pk, values[i]);
+		wire_pack_uint32(buffer, values[i]);
 }
 
 void draft_request_encode(
 	struct wire_buffer *buffer, uint32_t id, const struct draft_params *params)
 {
 	uint64_t tail_bytes = params->base.kind == BULK_INLINE ? params->base.byte_count : 0;
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, METHOD_DRAFT);
+	size_t frame_at = request_begin(buffer, id, METHOD_DRAFT);
 
-	msgpack_pack_map(&pk, 6u + (params->slots != NULL) + (params->logits.kind != BULK_ABSENT) +
+	wire_pack_map(buffer, 6u + (params->slots != NULL) + (params->logits.kind != BULK_ABSENT) +
 				      params->has_deadline + (params->priority != 0) +
 				      params->has_event);
-	pack_key_uint(&pk, "steps", params->steps);
-	pack_column_u32(&pk, "anchors", params->anchors, params->rows);
-	pack_column_i64(&pk, "positions", params->positions, params->rows);
-	pack_column_i64(&pk, "seeds", params->seeds, params->rows);
-	pack_str(&pk, "temperatures");
-	msgpack_pack_array(&pk, params->rows);
+	pack_key_uint(buffer, "steps", params->steps);
+	pack_column_u32(buffer, "anchors", params->anchors, params->rows);
+	pack_column_i64(buffer, "positions", params->positions, params->rows);
+	pack_column_i64(buffer, "seeds", params->seeds, params->rows);
+	pack_str(buffer, "temperatures");
+	wire_pack_array(buffer, params->rows);
 	for (uint32_t i = 0; i < params->rows; i++)
-		msgpack_pack_float(&pk, params->temperatures[i]);
+		wire_pack_float(buffer, params->temperatures[i]);
 	if (params->slots)
-		pack_column_i64(&pk, "slots", params->slots, params->rows);
+		pack_column_i64(buffer, "slots", params->slots, params->rows);
 	if (params->logits.kind == BULK_INLINE) {
-		pack_str(&pk, "logits");
-		msgpack_pack_true(&pk);
+		pack_str(buffer, "logits");
+		wire_pack_true(buffer);
 	} else if (params->logits.kind == BULK_REGION) {
-		pack_str(&pk, "logits");
-		pack_bulk_region(&pk, &params->logits, "slot_stride");
+		pack_str(buffer, "logits");
+		pack_bulk_region(buffer, &params->logits, "slot_stride");
 	}
 	if (params->has_deadline)
-		pack_key_uint(&pk, "deadline_us", params->deadline_us);
+		pack_key_uint(buffer, "deadline_us", params->deadline_us);
 	if (params->priority)
-		pack_key_uint(&pk, "priority", params->priority);
+		pack_key_uint(buffer, "priority", params->priority);
 	if (params->has_event)
-		pack_key_uint(&pk, "event", params->event);
-	pack_str(&pk, "base");
+		pack_key_uint(buffer, "event", params->event);
+	pack_str(buffer, "base");
 	if (params->base.kind == BULK_INLINE)
-		msgpack_pack_bin(&pk, (size_t)params->base.byte_count);
+		wire_pack_bin(buffer, (size_t)params->base.byte_count);
 	else
-		pack_bulk_region(&pk, &params->base, "row_stride");
+		pack_bulk_region(buffer, &params->base, "row_stride");
 	frame_end(buffer, frame_at, 0, tail_bytes);
 }
 
@@ -234,24 +233,23 @@ static const struct field_table reply_table = {"result", reply_fields, 5};
 
 void draft_reply_encode(struct wire_buffer *buffer, uint32_t id, const struct draft_answer *result)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
-	msgpack_pack_map(&pk, 4u + result->has_logits);
-	pack_column_u32(&pk, "tokens", result->tokens, (size_t)result->rows * result->steps);
-	pack_str(&pk, "flags");
-	msgpack_pack_array(&pk, result->rows);
+	wire_pack_map(buffer, 4u + result->has_logits);
+	pack_column_u32(buffer, "tokens", result->tokens, (size_t)result->rows * result->steps);
+	pack_str(buffer, "flags");
+	wire_pack_array(buffer, result->rows);
 	for (uint32_t i = 0; i < result->rows; i++)
-		msgpack_pack_uint8(&pk, result->flags[i]);
-	pack_key_uint(&pk, "generation", result->generation);
-	pack_str(&pk, "times_us");
-	msgpack_pack_map(&pk, 3);
-	pack_key_uint(&pk, "queue", result->queue_us);
-	pack_key_uint(&pk, "device", result->device_us);
-	pack_key_uint(&pk, "total", result->total_us);
+		wire_pack_uint8(buffer, result->flags[i]);
+	pack_key_uint(buffer, "generation", result->generation);
+	pack_str(buffer, "times_us");
+	wire_pack_map(buffer, 3);
+	pack_key_uint(buffer, "queue", result->queue_us);
+	pack_key_uint(buffer, "device", result->device_us);
+	pack_key_uint(buffer, "total", result->total_us);
 	if (result->has_logits) {
-		pack_str(&pk, "logits");
-		msgpack_pack_bin(&pk, result->logits_bytes);
+		pack_str(buffer, "logits");
+		wire_pack_bin(buffer, result->logits_bytes);
 	}
 	frame_end(buffer, frame_at, 0, result->has_logits ? result->logits_bytes : 0);
 }

@@ -30,15 +30,14 @@ static const struct field_table request_table = {"params", request_fields, 2};
 void event_request_encode(
 	struct wire_buffer *buffer, uint32_t id, const struct event_request *request)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, METHOD_EVENT_IMPORT);
+	size_t frame_at = request_begin(buffer, id, METHOD_EVENT_IMPORT);
 
-	msgpack_pack_map(&pk, 1u + request->has_device);
-	pack_str(&pk, "handle");
-	msgpack_pack_bin(&pk, EVENT_HANDLE_BYTES);
-	msgpack_pack_bin_body(&pk, request->handle, EVENT_HANDLE_BYTES);
+	wire_pack_map(buffer, 1u + request->has_device);
+	pack_str(buffer, "handle");
+	wire_pack_bin(buffer, EVENT_HANDLE_BYTES);
+	wire_pack_bin_body(buffer, request->handle, EVENT_HANDLE_BYTES);
 	if (request->has_device)
-		pack_key_text(&pk, "device", request->device);
+		pack_key_text(buffer, "device", request->device);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
@@ -62,11 +61,10 @@ static const struct field event_fields[] = {
 static const struct field_table reply_table = {"result", event_fields, 1};
 static const struct field_table close_table = {"params", event_fields, 1};
 
-static void pack_event(
-	struct wire_buffer *buffer, msgpack_packer *pk, size_t frame_at, uint32_t event)
+static void pack_event(struct wire_buffer *buffer, size_t frame_at, uint32_t event)
 {
-	msgpack_pack_map(pk, 1);
-	pack_key_uint(pk, "event", event);
+	wire_pack_map(buffer, 1);
+	pack_key_uint(buffer, "event", event);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
@@ -84,10 +82,9 @@ static int read_event(struct wire_cursor map, const struct field_table *table, u
 
 void event_reply_encode(struct wire_buffer *buffer, uint32_t id, uint32_t event)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
-	pack_event(buffer, &pk, frame_at, event);
+	pack_event(buffer, frame_at, event);
 }
 
 int event_reply_decode(struct wire_cursor result, uint32_t *ret_event, struct message_fault *fault)
@@ -97,10 +94,9 @@ int event_reply_decode(struct wire_cursor result, uint32_t *ret_event, struct me
 
 void event_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t event)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, METHOD_EVENT_CLOSE);
+	size_t frame_at = request_begin(buffer, id, METHOD_EVENT_CLOSE);
 
-	pack_event(buffer, &pk, frame_at, event);
+	pack_event(buffer, frame_at, event);
 }
 
 int event_close_decode(struct wire_cursor params, uint32_t *ret_event, struct message_fault *fault)

@@ -20,12 +20,11 @@ static const struct field_table request_table = {"params", request_fields, 2};
 void hello_request_encode(
 	struct wire_buffer *buffer, uint32_t id, const struct hello_request *request)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, METHOD_HELLO);
+	size_t frame_at = request_begin(buffer, id, METHOD_HELLO);
 
-	msgpack_pack_map(&pk, 2);
-	pack_key_uint(&pk, "protocol", request->protocol);
-	pack_key_text(&pk, "client", request->client);
+	wire_pack_map(buffer, 2);
+	pack_key_uint(buffer, "protocol", request->protocol);
+	pack_key_text(buffer, "client", request->client);
 	frame_end(buffer, frame_at, 0, 0);
 }
 
@@ -138,67 +137,66 @@ static const struct field reply_fields[] = {
 #undef ROW
 static const struct field_table reply_table = {"result", reply_fields, 6};
 
-static void pack_model(msgpack_packer *pk, const struct hello_reply *reply)
+static void pack_model(struct wire_buffer *buffer, const struct hello_reply *reply)
 {
-	pack_str(pk, "model");
-	msgpack_pack_map(pk, 7);
-	pack_key_text(pk, "name", reply->model.name);
-	pack_key_uint(pk, "vocab", reply->model.vocab);
-	pack_key_uint(pk, "rank", reply->model.rank);
-	pack_key_uint(pk, "target_vocab", reply->model.target_vocab);
-	pack_str(pk, "multiplier");
-	msgpack_pack_float(pk, reply->model.multiplier);
-	pack_str(pk, "soft_cap");
+	pack_str(buffer, "model");
+	wire_pack_map(buffer, 7);
+	pack_key_text(buffer, "name", reply->model.name);
+	pack_key_uint(buffer, "vocab", reply->model.vocab);
+	pack_key_uint(buffer, "rank", reply->model.rank);
+	pack_key_uint(buffer, "target_vocab", reply->model.target_vocab);
+	pack_str(buffer, "multiplier");
+	wire_pack_float(buffer, reply->model.multiplier);
+	pack_str(buffer, "soft_cap");
 	if (reply->model.has_soft_cap)
-		msgpack_pack_float(pk, reply->model.soft_cap);
+		wire_pack_float(buffer, reply->model.soft_cap);
 	else
-		msgpack_pack_nil(pk);
-	pack_key_text(pk, "dtype", reply->model.dtype);
+		wire_pack_nil(buffer);
+	pack_key_text(buffer, "dtype", reply->model.dtype);
 }
 
-static void pack_backend(msgpack_packer *pk, const struct hello_reply *reply)
+static void pack_backend(struct wire_buffer *buffer, const struct hello_reply *reply)
 {
-	pack_str(pk, "backend");
-	msgpack_pack_map(pk, 4);
-	pack_key_text(pk, "name", reply->backend.name);
-	pack_key_text(pk, "bias_order", reply->backend.bias_order);
-	pack_key_uint(pk, "tensor_parallel", reply->backend.tensor_parallel);
-	pack_str(pk, "devices");
-	msgpack_pack_array(pk, reply->backend.device_count);
+	pack_str(buffer, "backend");
+	wire_pack_map(buffer, 4);
+	pack_key_text(buffer, "name", reply->backend.name);
+	pack_key_text(buffer, "bias_order", reply->backend.bias_order);
+	pack_key_uint(buffer, "tensor_parallel", reply->backend.tensor_parallel);
+	pack_str(buffer, "devices");
+	wire_pack_array(buffer, reply->backend.device_count);
 	for (uint32_t i = 0; i < reply->backend.device_count; i++) {
 		const struct hello_device *device = &reply->backend.devices[i];
 
-		msgpack_pack_map(pk, 3);
-		pack_key_text(pk, "uuid", device->uuid);
-		pack_key_text(pk, "name", device->name);
-		pack_key_uint(pk, "memory_bytes", device->memory_bytes);
+		wire_pack_map(buffer, 3);
+		pack_key_text(buffer, "uuid", device->uuid);
+		pack_key_text(buffer, "name", device->name);
+		pack_key_uint(buffer, "memory_bytes", device->memory_bytes);
 	}
 }
 
-static void pack_limits(msgpack_packer *pk, const struct hello_reply *reply)
+static void pack_limits(struct wire_buffer *buffer, const struct hello_reply *reply)
 {
-	pack_str(pk, "limits");
-	msgpack_pack_map(pk, 6);
-	pack_key_uint(pk, "max_rows", reply->limits.max_rows);
-	pack_key_uint(pk, "max_steps", reply->limits.max_steps);
-	pack_key_uint(pk, "max_frame_bytes", reply->limits.max_frame_bytes);
-	pack_key_uint(pk, "max_inflight", reply->limits.max_inflight);
-	pack_key_uint(pk, "max_regions", reply->limits.max_regions);
-	pack_key_uint(pk, "max_region_bytes", reply->limits.max_region_bytes);
+	pack_str(buffer, "limits");
+	wire_pack_map(buffer, 6);
+	pack_key_uint(buffer, "max_rows", reply->limits.max_rows);
+	pack_key_uint(buffer, "max_steps", reply->limits.max_steps);
+	pack_key_uint(buffer, "max_frame_bytes", reply->limits.max_frame_bytes);
+	pack_key_uint(buffer, "max_inflight", reply->limits.max_inflight);
+	pack_key_uint(buffer, "max_regions", reply->limits.max_regions);
+	pack_key_uint(buffer, "max_region_bytes", reply->limits.max_region_bytes);
 }
 
 void hello_reply_encode(struct wire_buffer *buffer, uint32_t id, const struct hello_reply *reply)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
-	msgpack_pack_map(&pk, 6);
-	pack_key_uint(&pk, "protocol", reply->protocol);
-	pack_key_text(&pk, "server", reply->server);
-	pack_key_uint(&pk, "generation", reply->generation);
-	pack_model(&pk, reply);
-	pack_backend(&pk, reply);
-	pack_limits(&pk, reply);
+	wire_pack_map(buffer, 6);
+	pack_key_uint(buffer, "protocol", reply->protocol);
+	pack_key_text(buffer, "server", reply->server);
+	pack_key_uint(buffer, "generation", reply->generation);
+	pack_model(buffer, reply);
+	pack_backend(buffer, reply);
+	pack_limits(buffer, reply);
 	frame_end(buffer, frame_at, 0, 0);
 }
 

@@ -42,15 +42,14 @@ static const struct field_table request_table = {"params", request_fields, 3};
 void region_request_encode(struct wire_buffer *buffer, uint32_t id, enum method method,
 	const struct region_request *request)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, method);
+	size_t frame_at = request_begin(buffer, id, method);
 
-	msgpack_pack_map(&pk, 2u + request->has_device);
-	pack_key_uint(&pk, "bytes", request->bytes);
-	pack_str(&pk, "memory");
-	pack_str(&pk, memory_names[request->memory]);
+	wire_pack_map(buffer, 2u + request->has_device);
+	pack_key_uint(buffer, "bytes", request->bytes);
+	pack_str(buffer, "memory");
+	pack_str(buffer, memory_names[request->memory]);
 	if (request->has_device)
-		pack_key_text(&pk, "device", request->device);
+		pack_key_text(buffer, "device", request->device);
 	frame_end(buffer, frame_at, method_fd_count(method), 0);
 }
 
@@ -89,16 +88,15 @@ static const struct field_table reply_table = {"result", reply_fields, 4};
 
 void region_reply_encode(struct wire_buffer *buffer, uint32_t id, const struct region_reply *reply)
 {
-	msgpack_packer pk;
-	size_t frame_at = reply_begin(buffer, &pk, id);
+	size_t frame_at = reply_begin(buffer, id);
 
-	msgpack_pack_map(&pk, reply->has_memory ? 4 : 1);
-	pack_key_uint(&pk, "region", reply->region);
+	wire_pack_map(buffer, reply->has_memory ? 4 : 1);
+	pack_key_uint(buffer, "region", reply->region);
 	if (reply->has_memory) {
-		pack_key_uint(&pk, "bytes", reply->bytes);
-		pack_str(&pk, "memory");
-		pack_str(&pk, memory_names[reply->memory]);
-		pack_key_text(&pk, "device", reply->device);
+		pack_key_uint(buffer, "bytes", reply->bytes);
+		pack_str(buffer, "memory");
+		pack_str(buffer, memory_names[reply->memory]);
+		pack_key_text(buffer, "device", reply->device);
 	}
 	frame_end(buffer, frame_at, reply->has_memory, 0);
 }
@@ -128,11 +126,10 @@ static const struct field_table close_table = {"params", close_fields, 1};
 
 void region_close_encode(struct wire_buffer *buffer, uint32_t id, uint32_t region)
 {
-	msgpack_packer pk;
-	size_t frame_at = request_begin(buffer, &pk, id, METHOD_REGION_CLOSE);
+	size_t frame_at = request_begin(buffer, id, METHOD_REGION_CLOSE);
 
-	msgpack_pack_map(&pk, 1);
-	pack_key_uint(&pk, "region", region);
+	wire_pack_map(buffer, 1);
+	pack_key_uint(buffer, "region", region);
 	frame_end(buffer, frame_at, 0, 0);
 }
 

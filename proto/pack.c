@@ -2,13 +2,12 @@
 
 #include <string.h>
 
-size_t frame_begin(struct wire_buffer *buffer, msgpack_packer *pk)
+size_t frame_begin(struct wire_buffer *buffer)
 {
 	static const char no_header[FRAME_HEADER_BYTES];
 	size_t frame_at = buffer->count;
 
 	wire_buffer_write(buffer, no_header, sizeof(no_header));
-	msgpack_packer_init(pk, buffer, wire_buffer_write);
 	return frame_at;
 }
 
@@ -26,47 +25,34 @@ void frame_end(struct wire_buffer *buffer, size_t frame_at, unsigned fd_count, u
 	frame_put_header(buffer->bytes + frame_at, (uint32_t)(body_bytes + tail_bytes), fd_count);
 }
 
-size_t request_begin(
-	struct wire_buffer *buffer, msgpack_packer *pk, uint32_t id, enum method method)
+size_t request_begin(struct wire_buffer *buffer, uint32_t id, enum method method)
 {
-	size_t frame_at = frame_begin(buffer, pk);
+	size_t frame_at = frame_begin(buffer);
 
-	msgpack_pack_array(pk, 4);
-	msgpack_pack_uint32(pk, MESSAGE_REQUEST);
-	msgpack_pack_uint32(pk, id);
-	pack_str(pk, method_name(method));
+	wire_pack_array(buffer, 4);
+	wire_pack_uint32(buffer, MESSAGE_REQUEST);
+	wire_pack_uint32(buffer, id);
+	pack_str(buffer, method_name(method));
 	return frame_at;
 }
 
-size_t reply_begin(struct wire_buffer *buffer, msgpack_packer *pk, uint32_t id)
+size_t reply_begin(struct wire_buffer *buffer, uint32_t id)
 {
-	size_t frame_at = frame_begin(buffer, pk);
+	size_t frame_at = frame_begin(buffer);
 
-	msgpack_pack_array(pk, 4);
-	msgpack_pack_uint32(pk, MESSAGE_RESPONSE);
-	msgpack_pack_uint32(pk, id);
-	msgpack_pack_nil(pk);
+	wire_pack_array(buffer, 4);
+	wire_pack_uint32(buffer, MESSAGE_RESPONSE);
+	wire_pack_uint32(buffer, id);
+	wire_pack_nil(buffer);
 	return frame_at;
 }
 
-size_t notification_begin(struct wire_buffer *buffer, msgpack_packer *pk, enum method method)
+size_t notification_begin(struct wire_buffer *buffer, enum method method)
 {
-	size_t frame_at = frame_begin(buffer, pk);
+	size_t frame_at = frame_begin(buffer);
 
-	msgpack_pack_array(pk, 3);
-	msgpack_pack_uint32(pk, MESSAGE_NOTIFICATION);
-	pack_str(pk, method_name(method));
+	wire_pack_array(buffer, 3);
+	wire_pack_uint32(buffer, MESSAGE_NOTIFICATION);
+	pack_str(buffer, method_name(method));
 	return frame_at;
-}
-
-void pack_key_uint(msgpack_packer *pk, const char *key, uint64_t value)
-{
-	pack_str(pk, key);
-	msgpack_pack_uint64(pk, value);
-}
-
-void pack_key_text(msgpack_packer *pk, const char *key, struct wire_text text)
-{
-	pack_str(pk, key);
-	pack_text(pk, text);
 }

@@ -6,18 +6,36 @@
 
 #define BUFFER_BYTES_FIRST 256
 
-/* What the tags 0xc0 to 0xdf stand for: a type, and how many bytes of number or length follow. */
+static uint16_t load_16(const uint8_t *at)
+{
+	uint16_t number;
+
+	memcpy(&number, at, sizeof(number));
+	return be16toh(number);
+}
+
+static uint32_t load_32(const uint8_t *at)
+{
+	uint32_t number;
+
+	memcpy(&number, at, sizeof(number));
+	return be32toh(number);
+}
+
+static uint64_t load_64(const uint8_t *at)
+{
+	uint64_t number;
+
+	memcpy(&number, at, sizeof(number));
+	return be64toh(number);
+}
+
+/* What the tags 0xc0 to 0xdf stand for, and how many bytes of number or length follow. */
 enum shape {
-	SHAPE_RESERVED,
 	SHAPE_EXT,
-	SHAPE_NIL,
-	SHAPE_FALSE,
-	SHAPE_TRUE,
-	SHAPE_UINT,
-	SHAPE_INT,
-	SHAPE_FLOAT,
-	SHAPE_STR,
-	SHAPE_BIN,
+	SHAPE_RESERVED,
+	SHAPE_PLAIN, /* nil, a bool, a number */
+	SHAPE_DATA,  /* str, bin */
 	SHAPE_ARRAY,
 	SHAPE_MAP,
 };
@@ -26,198 +44,100 @@ static const struct {
 	uint8_t shape;
 	uint8_t width;
 } tags[32] = {
-	[0x00] = {SHAPE_NIL, 0},
+	[0x00] = {SHAPE_PLAIN, 0},
 	[0x01] = {SHAPE_RESERVED, 0},
-	[0x02] = {SHAPE_FALSE, 0},
-	[0x03] = {SHAPE_TRUE, 0},
-	[0x04] = {SHAPE_BIN, 1},
-	[0x05] = {SHAPE_BIN, 2},
-	[0x06] = {SHAPE_BIN, 4},
-	[0x07] = {SHAPE_EXT, 0},
-	[0x08] = {SHAPE_EXT, 0},
-	[0x09] = {SHAPE_EXT, 0},
-	[0x0a] = {SHAPE_FLOAT, 4},
-	[0x0b] = {SHAPE_FLOAT, 8},
-	[0x0c] = {SHAPE_UINT, 1},
-	[0x0d] = {SHAPE_UINT, 2},
-	[0x0e] = {SHAPE_UINT, 4},
-	[0x0f] = {SHAPE_UINT, 8},
-	[0x10] = {SHAPE_INT, 1},
-	[0x11] = {SHAPE_INT, 2},
-	[0x12] = {SHAPE_INT, 4},
-	[0x13] = {SHAPE_INT, 8},
-	[0x14] = {SHAPE_EXT, 0},
-	[0x15] = {SHAPE_EXT, 0},
-	[0x16] = {SHAPE_EXT, 0},
-	[0x17] = {SHAPE_EXT, 0},
-	[0x18] = {SHAPE_EXT, 0},
-	[0x19] = {SHAPE_STR, 1},
-	[0x1a] = {SHAPE_STR, 2},
-	[0x1b] = {SHAPE_STR, 4},
+	[0x02] = {SHAPE_PLAIN, 0},
+	[0x03] = {SHAPE_PLAIN, 0},
+	[0x04] = {SHAPE_DATA, 1},
+	[0x05] = {SHAPE_DATA, 2},
+	[0x06] = {SHAPE_DATA, 4},
+	[0x0a] = {SHAPE_PLAIN, 4},
+	[0x0b] = {SHAPE_PLAIN, 8},
+	[0x0c] = {SHAPE_PLAIN, 1},
+	[0x0d] = {SHAPE_PLAIN, 2},
+	[0x0e] = {SHAPE_PLAIN, 4},
+	[0x0f] = {SHAPE_PLAIN, 8},
+	[0x10] = {SHAPE_PLAIN, 1},
+	[0x11] = {SHAPE_PLAIN, 2},
+	[0x12] = {SHAPE_PLAIN, 4},
+	[0x13] = {SHAPE_PLAIN, 8},
+	[0x19] = {SHAPE_DATA, 1},
+	[0x1a] = {SHAPE_DATA, 2},
+	[0x1b] = {SHAPE_DATA, 4},
 	[0x1c] = {SHAPE_ARRAY, 2},
 	[0x1d] = {SHAPE_ARRAY, 4},
 	[0x1e] = {SHAPE_MAP, 2},
 	[0x1f] = {SHAPE_MAP, 4},
 };
 
-/* Of 0, 1, 2, 4 or 8 bytes. */
-static uint64_t load_be(const uint8_t *at, unsigned width)
+/* A length of 1, 2 or 4 bytes. */
+static uint32_t load_length(const uint8_t *at, unsigned width)
 {
-	uint16_t two;
-	uint32_t four;
-	uint64_t eight;
-
-	switch (width) {
-	case 0:
-		return 0;
-	case 1:
-		return *at;
-	case 2:
-		memcpy(&two, at, sizeof(two));
-		return be16toh(two);
-	case 4:
-		memcpy(&four, at, sizeof(four));
-		return be32toh(four);
-	default:
-		memcpy(&eight, at, sizeof(eight));
-		return be64toh(eight);
-	}
+	return width == 1 ? *at : width == 2 ? load_16(at) : load_32(at);
 }
 
-static void set_signed(struct wire_value *value, uint64_t bits, unsigned width)
+/* ---- the scan ---- */
+
+/* Steps over the head whose tag is at[-1], and the bytes of a str or bin. `*ret_children`: how many
+ * values stand directly inside, at most 2^33 - 2, if `*ret_opens`. */
+static inline enum wire_fault step_over_tagged(
+	const uint8_t **at, const uint8_t *end, bool *ret_opens, uint64_t *ret_children)
 {
-	unsigned unused = 64 - 8 * width;
-	int64_t number = (int64_t)(bits << unused) >> unused;
+	const uint8_t *length = *at;
+	const unsigned tag = length[-1] - 0xc0u;
+	const unsigned width = tags[tag].width;
+	uint32_t bytes;
 
-	if (number < 0) {
-		value->type = WIRE_INT;
-		value->sint = number;
-	} else {
-		value->type = WIRE_UINT;
-		value->uint = (uint64_t)number;
-	}
-}
-
-static void set_real(struct wire_value *value, uint64_t bits, unsigned width)
-{
-	value->type = WIRE_FLOAT;
-	if (width == 4) {
-		uint32_t narrow = (uint32_t)bits;
-		float real;
-
-		memcpy(&real, &narrow, sizeof(real));
-		value->real = (double)real;
-	} else {
-		memcpy(&value->real, &bits, sizeof(value->real));
-	}
-}
-
-static enum wire_fault set_data(struct wire_value *value, enum wire_type type, uint64_t bytes,
-	const uint8_t **at, const uint8_t *end)
-{
-	if (bytes > (size_t)(end - *at))
+	if (width > (size_t)(end - length))
 		return WIRE_SHORT;
-	value->type = type;
-	value->data.at = *at;
-	value->data.bytes = (uint32_t)bytes;
-	*at += bytes;
-	return WIRE_OK;
-}
-
-static void set_count(struct wire_value *value, enum wire_type type, uint64_t count)
-{
-	value->type = type;
-	value->count = (uint32_t)count;
-}
-
-static enum wire_fault read_tagged(
-	uint8_t tag, const uint8_t **at, const uint8_t *end, struct wire_value *ret)
-{
-	enum shape shape = tags[tag - 0xc0].shape;
-	unsigned width = tags[tag - 0xc0].width;
-	uint64_t bits;
-
-	if (width > (size_t)(end - *at))
-		return WIRE_SHORT;
-	bits = load_be(*at, width);
 	*at += width;
-
-	switch (shape) {
-	case SHAPE_RESERVED:
-		return WIRE_RESERVED;
+	switch ((enum shape)tags[tag].shape) {
 	case SHAPE_EXT:
 		return WIRE_EXT;
-	case SHAPE_NIL:
-		ret->type = WIRE_NIL;
+	case SHAPE_RESERVED:
+		return WIRE_RESERVED;
+	case SHAPE_PLAIN:
 		break;
-	case SHAPE_FALSE:
-	case SHAPE_TRUE:
-		ret->type = WIRE_BOOL;
-		ret->boolean = shape == SHAPE_TRUE;
+	case SHAPE_DATA:
+		bytes = load_length(length, width);
+		if (bytes > (size_t)(end - *at))
+			return WIRE_SHORT;
+		*at += bytes;
 		break;
-	case SHAPE_UINT:
-		ret->type = WIRE_UINT;
-		ret->uint = bits;
-		break;
-	case SHAPE_INT:
-		set_signed(ret, bits, width);
-		break;
-	case SHAPE_FLOAT:
-		set_real(ret, bits, width);
-		break;
-	case SHAPE_STR:
-		return set_data(ret, WIRE_STR, bits, at, end);
-	case SHAPE_BIN:
-		return set_data(ret, WIRE_BIN, bits, at, end);
 	case SHAPE_ARRAY:
-		set_count(ret, WIRE_ARRAY, bits);
+		*ret_opens = true;
+		*ret_children = load_length(length, width);
 		break;
 	case SHAPE_MAP:
-		set_count(ret, WIRE_MAP, bits);
+		*ret_opens = true;
+		*ret_children = 2 * (uint64_t)load_length(length, width);
 		break;
 	}
 	return WIRE_OK;
 }
 
-/* Reads one value's head, and for str and bin steps over the bytes. Never looks past `end`. Inline,
- * since most values are a byte or a short string, and a body has them twice: scanned, then read. */
-static inline enum wire_fault read_value(
-	const uint8_t **at, const uint8_t *end, struct wire_value *ret)
+/* The same for any tag. Inline, as most values are a byte or a short string. */
+static inline enum wire_fault step_over(
+	const uint8_t **at, const uint8_t *end, bool *ret_opens, uint64_t *ret_children)
 {
 	uint8_t tag;
 
 	if (*at == end)
 		return WIRE_SHORT;
 	tag = *(*at)++;
-
-	if (tag < 0x80) {
-		ret->type = WIRE_UINT;
-		ret->uint = tag;
-	} else if (tag < 0x90) {
-		set_count(ret, WIRE_MAP, tag & 0x0f);
-	} else if (tag < 0xa0) {
-		set_count(ret, WIRE_ARRAY, tag & 0x0f);
-	} else if (tag < 0xc0) {
-		return set_data(ret, WIRE_STR, tag & 0x1f, at, end);
-	} else if (tag < 0xe0) {
-		return read_tagged(tag, at, end, ret);
-	} else {
-		set_signed(ret, tag, 1);
+	if (tag < 0x80 || tag >= 0xe0)
+		return WIRE_OK;
+	if (tag >= 0xc0)
+		return step_over_tagged(at, end, ret_opens, ret_children);
+	if (tag >= 0xa0) {
+		if ((tag & 0x1f) > end - *at)
+			return WIRE_SHORT;
+		*at += tag & 0x1f;
+		return WIRE_OK;
 	}
+	*ret_opens = true;
+	*ret_children = tag < 0x90 ? 2 * (tag & 0x0fu) : tag & 0x0fu;
 	return WIRE_OK;
-}
-
-/* How many values stand directly inside this one: at most 2^33 - 2. */
-static uint64_t child_count(const struct wire_value *value)
-{
-	switch (value->type) {
-	case WIRE_ARRAY:
-		return value->count;
-	case WIRE_MAP:
-		return 2 * (uint64_t)value->count;
-	default:
-		return 0;
-	}
 }
 
 enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
@@ -227,14 +147,16 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 	uint64_t outer[WIRE_DEPTH_MAX]; /* values still to come at each level that is open, but the
 					   innermost */
 	uint64_t left = 1;              /* at the innermost */
-	uint64_t declared = 1, seen = 0;
+	uint64_t owed = 1;              /* at all of them */
+	uint64_t declared = 1;
 	unsigned depth = 0;
 
 	if (!byte_count)
 		return WIRE_EMPTY;
 
 	for (;;) {
-		struct wire_value value;
+		bool opens = false;
+		uint64_t children;
 		enum wire_fault fault;
 
 		if (!left) {
@@ -243,21 +165,22 @@ enum wire_fault wire_scan(const uint8_t *bytes, size_t byte_count)
 			left = outer[--depth];
 			continue;
 		}
-		fault = read_value(&at, end, &value);
+		fault = step_over(&at, end, &opens, &children);
 		if (fault)
 			return fault;
 		left--;
-		seen++;
-		if (value.type != WIRE_ARRAY && value.type != WIRE_MAP)
+		owed--;
+		if (!opens)
 			continue;
 
 		if (depth == WIRE_DEPTH_MAX)
 			return WIRE_TOO_DEEP;
 		outer[depth++] = left;
-		left = child_count(&value);
-		declared += left;
+		left = children;
+		owed += children;
+		declared += children;
 		/* A value takes at least one byte, so this is the earliest sign of a lie. */
-		if (declared - seen > (size_t)(end - at))
+		if (owed > (size_t)(end - at))
 			return WIRE_SHORT;
 		/* A body of many small values would keep its reader's thread busy for long. */
 		if (declared > WIRE_VALUES_MAX)
@@ -292,36 +215,146 @@ const char *wire_fault_text(enum wire_fault fault)
 _Static_assert(WIRE_DEPTH_MAX == 8, "the text of WIRE_TOO_DEEP names the limit");
 _Static_assert(WIRE_VALUES_MAX == 65536, "the text of WIRE_TOO_MANY names the limit");
 
+/* ---- the cursor ---- */
+
 void wire_cursor_init(struct wire_cursor *cursor, const uint8_t *bytes, size_t byte_count)
 {
 	cursor->at = bytes;
 	cursor->end = bytes + byte_count;
 }
 
-bool wire_next(struct wire_cursor *cursor, struct wire_value *ret_value)
+static void set_uint(struct wire_value *value, uint64_t number)
+{
+	value->type = WIRE_UINT;
+	value->uint = number;
+}
+
+static void set_int(struct wire_value *value, int64_t number)
+{
+	if (number >= 0) {
+		set_uint(value, (uint64_t)number);
+		return;
+	}
+	value->type = WIRE_INT;
+	value->sint = number;
+}
+
+static void set_float(struct wire_value *value, uint32_t bits)
+{
+	float narrow;
+
+	memcpy(&narrow, &bits, sizeof(narrow));
+	value->type = WIRE_FLOAT;
+	value->real = (double)narrow;
+}
+
+static void set_double(struct wire_value *value, uint64_t bits)
+{
+	value->type = WIRE_FLOAT;
+	memcpy(&value->real, &bits, sizeof(value->real));
+}
+
+/* nil, a bool or a number; `at` is behind the tag. */
+static void set_plain(struct wire_value *value, uint8_t tag, const uint8_t *at)
+{
+	switch (tag) {
+	case 0xc0:
+		value->type = WIRE_NIL;
+		break;
+	case 0xc2:
+	case 0xc3:
+		value->type = WIRE_BOOL;
+		value->boolean = tag == 0xc3;
+		break;
+	case 0xca:
+		set_float(value, load_32(at));
+		break;
+	case 0xcb:
+		set_double(value, load_64(at));
+		break;
+	case 0xcc:
+		set_uint(value, *at);
+		break;
+	case 0xcd:
+		set_uint(value, load_16(at));
+		break;
+	case 0xce:
+		set_uint(value, load_32(at));
+		break;
+	case 0xcf:
+		set_uint(value, load_64(at));
+		break;
+	case 0xd0:
+		set_int(value, (int8_t)*at);
+		break;
+	case 0xd1:
+		set_int(value, (int16_t)load_16(at));
+		break;
+	case 0xd2:
+		set_int(value, (int32_t)load_32(at));
+		break;
+	case 0xd3:
+		set_int(value, (int64_t)load_64(at));
+		break;
+	}
+}
+
+bool wire_next_tagged(struct wire_cursor *cursor, struct wire_value *ret_value)
 {
 	const uint8_t *at = cursor->at;
+	const uint8_t tag = *at++;
+	const unsigned width = tags[tag - 0xc0].width;
+	uint32_t bytes;
 
-	if (read_value(&at, cursor->end, ret_value))
+	if (width > (size_t)(cursor->end - at))
 		return false;
-	cursor->at = at;
+	switch ((enum shape)tags[tag - 0xc0].shape) {
+	case SHAPE_EXT:
+	case SHAPE_RESERVED:
+		return false;
+	case SHAPE_PLAIN:
+		set_plain(ret_value, tag, at);
+		break;
+	case SHAPE_DATA:
+		bytes = load_length(at, width);
+		if (bytes > (size_t)(cursor->end - at) - width)
+			return false;
+		ret_value->type = tag < 0xd9 ? WIRE_BIN : WIRE_STR;
+		ret_value->data.at = at + width;
+		ret_value->data.bytes = bytes;
+		at += bytes;
+		break;
+	case SHAPE_ARRAY:
+		ret_value->type = WIRE_ARRAY;
+		ret_value->count = load_length(at, width);
+		break;
+	case SHAPE_MAP:
+		ret_value->type = WIRE_MAP;
+		ret_value->count = load_length(at, width);
+		break;
+	}
+	cursor->at = at + width;
 	return true;
 }
 
 bool wire_skip(struct wire_cursor *cursor)
 {
-	struct wire_cursor ahead = *cursor;
+	const uint8_t *at = cursor->at;
 
 	for (uint64_t owed = 1; owed; owed--) {
-		struct wire_value value;
+		bool opens = false;
+		uint64_t children;
 
-		if (!wire_next(&ahead, &value))
+		if (step_over(&at, cursor->end, &opens, &children))
 			return false;
-		owed += child_count(&value);
+		if (opens)
+			owed += children;
 	}
-	*cursor = ahead;
+	cursor->at = at;
 	return true;
 }
+
+/* ---- the buffer ---- */
 
 void wire_buffer_init(struct wire_buffer *buffer)
 {
@@ -340,7 +373,7 @@ void wire_buffer_clear(struct wire_buffer *buffer)
 	buffer->failed = false;
 }
 
-static bool grow(struct wire_buffer *buffer, size_t byte_count)
+bool wire_buffer_reserve(struct wire_buffer *buffer, size_t byte_count)
 {
 	size_t capacity = buffer->capacity ? buffer->capacity : BUFFER_BYTES_FIRST;
 	uint8_t *grown = NULL;
@@ -356,18 +389,4 @@ static bool grow(struct wire_buffer *buffer, size_t byte_count)
 	buffer->bytes = grown;
 	buffer->capacity = capacity;
 	return true;
-}
-
-int wire_buffer_write(void *data, const char *bytes, size_t byte_count)
-{
-	struct wire_buffer *buffer = data;
-
-	if (buffer->failed)
-		return -1;
-	if (byte_count > buffer->capacity - buffer->count && !grow(buffer, byte_count))
-		return -1;
-	if (byte_count)
-		memcpy(buffer->bytes + buffer->count, bytes, byte_count);
-	buffer->count += byte_count;
-	return 0;
 }

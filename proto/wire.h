@@ -1,5 +1,5 @@
 /* MessagePack at the level of single values: the whole-frame scan, a cursor that reads in place,
- * and a buffer that msgpack-c packs into (PROTOCOL.md, "Frames").
+ * and a buffer that values are packed into (PROTOCOL.md, "Frames").
  *
  * The scan walks a body once and proves that it is exactly one well-formed value within the rules;
  * the cursor then reads without any allocation and may trust lengths. (msgpack-c's unpacker is not
@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define WIRE_DEPTH_MAX 8
 
@@ -75,14 +76,47 @@ struct wire_cursor {
 
 void wire_cursor_init(struct wire_cursor *cursor, const uint8_t *bytes, size_t byte_count);
 
-/* Reads the next value's head. Returns false at the end of the body. Only for scanned bytes. */
-bool wire_next(struct wire_cursor *cursor, struct wire_value *ret_value);
+/* The rest of wire_next(), for the tags 0xc0 to 0xdf. */
+bool wire_next_tagged(struct wire_cursor *cursor, struct wire_value *ret_value);
+
+/* Reads the next value's head, and steps over the bytes of a str or bin. Returns false at the end
+ * of the body, or where it is not well-formed, and leaves the cursor. Never looks past the end.
+ * Inline, as most values are a byte or a short string. */
+static inline bool wire_next(struct wire_cursor *cursor, struct wire_value *ret_value)
+{
+	const uint8_t *at = cursor->at;
+	uint8_t tag;
+
+	if (at == cursor->end)
+		return false;
+	tag = *at++;
+	if (tag < 0x80) {
+		ret_value->type = WIRE_UINT;
+		ret_value->uint = tag;
+	} else if (tag < 0xa0) {
+		ret_value->type = tag < 0x90 ? WIRE_MAP : WIRE_ARRAY;
+		ret_value->count = tag & 0x0f;
+	} else if (tag < 0xc0) {
+		ret_value->type = WIRE_STR;
+		ret_value->data.at = at;
+		ret_value->data.bytes = tag & 0x1f;
+		if ((tag & 0x1f) > cursor->end - at)
+			return false;
+		at += tag & 0x1f;
+	} else if (tag < 0xe0) {
+		return wire_next_tagged(cursor, ret_value);
+	} else {
+		ret_value->type = WIRE_INT;
+		ret_value->sint = (int8_t)tag;
+	}
+	cursor->at = at;
+	return true;
+}
 
 /* Skips the next value with all that it contains. Returns false at the end of the body. */
 bool wire_skip(struct wire_cursor *cursor);
 
-/* A growing byte buffer for msgpack-c's packer: msgpack_packer_init(&pk, buffer,
- * wire_buffer_write). A failed allocation is remembered in `failed`; later writes do nothing. */
+/* A growing byte buffer. A failed allocation is remembered in `failed`; later writes do nothing. */
 struct wire_buffer {
 	uint8_t *bytes; /* malloc'd, owned */
 	size_t count;
@@ -93,6 +127,33 @@ struct wire_buffer {
 void wire_buffer_init(struct wire_buffer *buffer);
 void wire_buffer_done(struct wire_buffer *buffer);
 void wire_buffer_clear(struct wire_buffer *buffer); /* keeps the memory */
-int wire_buffer_write(void *buffer, const char *bytes, size_t byte_count);
+
+/* Makes room for so many more bytes. False, and `failed`, if there is none. */
+bool wire_buffer_reserve(struct wire_buffer *buffer, size_t byte_count);
+
+/* Appends. Returns 0, or -1 if the buffer has failed. Inline, as most writes are of a few bytes,
+ * and a reply has dozens. */
+static inline int wire_buffer_write(
+	struct wire_buffer *buffer, const void *bytes, size_t byte_count)
+{
+	if (buffer->failed || (byte_count > buffer->capacity - buffer->count &&
+				      !wire_buffer_reserve(buffer, byte_count)))
+		return -1;
+	if (byte_count)
+		memcpy(buffer->bytes + buffer->count, bytes, byte_count);
+	buffer->count += byte_count;
+	return 0;
+}
+
+/* msgpack-c's packing functions for a wire_buffer: msgpack_pack_uint32(packer, 7) is
+ * wire_pack_uint32(buffer, 7), and so on. (A packer of its own would call back for each head and
+ * each number.) */
+#define msgpack_pack_inline_func(name)        static inline int wire_pack##name
+#define msgpack_pack_inline_func_cint(name)   static inline int wire_pack##name
+#define msgpack_pack_inline_func_fixint(name) static inline int wire_pack_fix##name
+#define msgpack_pack_user                     struct wire_buffer *
+#define msgpack_pack_append_buffer(buffer, bytes, byte_count)                                      \
+	return wire_buffer_write(buffer, bytes, byte_count)
+#include <msgpack/pack_template.h>
 
 #endif

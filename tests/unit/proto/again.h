@@ -86,7 +86,7 @@ static void again_draft_reply(
 		flags[i] = (uint8_t)wide[i];
 	draft_reply_encode(buffer, id, &result);
 	if (reply->has_logits)
-		wire_buffer_write(buffer, (const char *)reply->logits, reply->logits_bytes);
+		wire_buffer_write(buffer, reply->logits, reply->logits_bytes);
 	free(tokens);
 	free(wide);
 	free(flags);
@@ -186,7 +186,7 @@ static int again_reply(struct wire_buffer *buffer, const struct message *message
 		return rc;
 	case METHOD_STATS: /* its map is for its reader to take apart */
 		as.frame_at = message_begin_reply(buffer, message->id);
-		wire_buffer_write(buffer, (const char *)message->params.at,
+		wire_buffer_write(buffer, message->params.at,
 			(size_t)(message->params.end - message->params.at));
 		message_end_reply(buffer, as.frame_at, 0);
 		return 0;

@@ -232,14 +232,12 @@ static void append_map(struct wire_buffer *buffer, const char *key, const struct
 	int count, const struct pair *change)
 {
 	struct wire_buffer map;
-	msgpack_packer pk;
 
 	wire_buffer_init(&map);
 	map_of(&map, pairs, (size_t)count, change);
-	msgpack_packer_init(&pk, buffer, wire_buffer_write);
-	msgpack_pack_str(&pk, strlen(key));
-	msgpack_pack_str_body(&pk, key, strlen(key));
-	wire_buffer_write(buffer, (const char *)map.bytes, map.count);
+	wire_pack_str(buffer, strlen(key));
+	wire_pack_str_body(buffer, key, strlen(key));
+	wire_buffer_write(buffer, map.bytes, map.count);
 	wire_buffer_done(&map);
 }
 

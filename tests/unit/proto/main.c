@@ -8,7 +8,6 @@ struct wire_cursor map_of(struct wire_buffer *buffer, const struct pair *default
 	const struct pair *change)
 {
 	struct wire_cursor cursor;
-	msgpack_packer pk;
 	bool adds = change && change->value;
 	size_t pairs = count;
 
@@ -17,8 +16,7 @@ struct wire_cursor map_of(struct wire_buffer *buffer, const struct pair *default
 			adds = false;
 			pairs -= !change->value;
 		}
-	msgpack_packer_init(&pk, buffer, wire_buffer_write);
-	msgpack_pack_map(&pk, pairs + adds);
+	wire_pack_map(buffer, pairs + adds);
 	for (size_t i = 0; i < count + adds; i++) {
 		const struct pair *pair = i < count ? &defaults[i] : change;
 
@@ -26,8 +24,8 @@ struct wire_cursor map_of(struct wire_buffer *buffer, const struct pair *default
 			pair = change;
 		if (!pair->value)
 			continue;
-		msgpack_pack_str(&pk, strlen(pair->key));
-		msgpack_pack_str_body(&pk, pair->key, strlen(pair->key));
+		wire_pack_str(buffer, strlen(pair->key));
+		wire_pack_str_body(buffer, pair->key, strlen(pair->key));
 		wire_buffer_write(buffer, pair->value, pair->bytes);
 	}
 	ck_assert(!buffer->failed);
