@@ -143,7 +143,6 @@ static int hold(struct engine *engine, struct scheduler_flow *flow, struct reque
 int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct request *request)
 {
 	struct replica *called = NULL;
-	uint64_t now_us;
 	int r;
 
 	pthread_mutex_lock(&engine->lock);
@@ -153,14 +152,10 @@ int engine_submit(struct engine *engine, struct scheduler_flow *flow, struct req
 		r = hold(engine, flow, request);
 	else
 		r = scheduler_add(&engine->scheduler, flow, request);
-	if (r == 0) {
-		/* The clock is read under the lock, so that this reading and a replica's, by which
-		 * it goes to sleep, follow each other as the two do. */
-		now_us = clock_us();
+	if (r == 0)
 		called = request->draft.event && engine->looker
 				 ? engine->looker
-				 : replica_call(engine, request->draft.event, now_us);
-	}
+				 : replica_call(engine, request->draft.event);
 	pthread_mutex_unlock(&engine->lock);
 	if (called)
 		bell_ring_and_wake(&called->work);

@@ -15,15 +15,26 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-struct replica *replica_call(struct engine *engine, bool any, uint64_t now_us)
+/* Now, and something to launch. */
+static bool may_begin(const struct engine *engine, unsigned replica)
+{
+	const uint64_t now_us = clock_us();
+
+	return scheduler_begin_us(&engine->scheduler, replica, now_us) <= now_us;
+}
+
+struct replica *replica_call(struct engine *engine, bool any)
 {
 	struct replica *found = NULL;
 
+	/* The clock is read under the lock, so that this reading and a replica's, by which it goes
+	 * to sleep, follow each other as the two do; and only for one that sleeps or is about to.
+	 */
 	for (unsigned i = 0; i < engine->replica_count; i++) {
 		struct replica *replica = &engine->replicas[i];
 
 		if (replica->idle && (!found || replica->free_us > found->free_us) &&
-			(any || scheduler_begin_us(&engine->scheduler, i, now_us) <= now_us))
+			(any || may_begin(engine, i)))
 			found = replica;
 	}
 	if (found)
@@ -210,7 +221,7 @@ static void look_at_held(struct replica *replica)
 static void wait_for_work(struct replica *replica, uint64_t now_us, uint64_t until_us)
 {
 	struct engine *engine = replica->engine;
-	struct replica *other = replica_call(engine, false, now_us);
+	struct replica *other = replica_call(engine, false);
 	uint64_t spin_us = engine->options.spin_us;
 	uint64_t look_us = UINT64_MAX;
 
@@ -242,7 +253,7 @@ static uint64_t launch_limit_us(const struct markov_head *head, uint32_t rows, u
 }
 
 /* Under the lock, before a launch: who begins what this one leaves, or takes its turn to look. */
-static struct replica *find_successor(struct replica *replica, uint64_t now_us)
+static struct replica *find_successor(struct replica *replica)
 {
 	struct engine *engine = replica->engine;
 	bool looks = false;
@@ -251,14 +262,14 @@ static struct replica *find_successor(struct replica *replica, uint64_t now_us)
 		engine->looker = NULL;
 		looks = held_any(&engine->held);
 	}
-	return replica_call(engine, looks, now_us);
+	return replica_call(engine, looks);
 }
 
 /* Under the lock, which is released meanwhile. */
 static void launch(struct replica *replica, struct scheduler_batch *batch, uint64_t now_us)
 {
 	struct engine *engine = replica->engine;
-	struct replica *other = find_successor(replica, now_us);
+	struct replica *other = find_successor(replica);
 	bool expired = !link_alone(&batch->expired);
 	struct error_text error;
 	uint64_t end_us;

@@ -68,6 +68,6 @@ void *replica_main(void *user);
 /* Under the lock: the idle replica that was free last, as that one may still be awake; of those
  * that may begin a launch now, or, with `any`, of all. NULL: there is none. It counts as idle no
  * more, and the caller rings its bell, after the lock. */
-struct replica *replica_call(struct engine *engine, bool any, uint64_t now_us);
+struct replica *replica_call(struct engine *engine, bool any);
 
 #endif
