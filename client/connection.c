@@ -161,7 +161,8 @@ int draft_connect(
 		return 0;
 	}
 	if (error && error_bytes > 0)
-		snprintf(error, error_bytes, "%s", draft ? draft->error : "no memory");
+		snprintf(error, error_bytes, "%.*s",
+			CUT(error_bytes - 1, draft ? draft->error : "no memory"));
 	handle_free(draft);
 	return r;
 }

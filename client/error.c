@@ -15,7 +15,7 @@ int handle_fail(struct draft *draft, int code, const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(draft->error, sizeof(draft->error), format, arguments);
+	sentence_print(draft->error, sizeof(draft->error), format, arguments);
 	va_end(arguments);
 	return code;
 }
@@ -25,7 +25,7 @@ int handle_break(struct draft *draft, int code, const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(draft->error, sizeof(draft->error), format, arguments);
+	sentence_print(draft->error, sizeof(draft->error), format, arguments);
 	va_end(arguments);
 	memcpy(draft->broken_why, draft->error, sizeof(draft->broken_why));
 	draft->broken = true;
@@ -39,8 +39,8 @@ int handle_check(struct draft *draft)
 {
 	if (!draft->broken)
 		return 0;
-	return handle_fail(draft, -ENOTCONN, "the connection is at its end (%.200s); reconnect",
-		draft->broken_why);
+	return handle_fail(draft, -ENOTCONN, "the connection is at its end (%.*s); reconnect",
+		CUT(200, draft->broken_why));
 }
 
 int handle_copy_struct(

@@ -18,6 +18,7 @@
 #include "client/draft.h"
 #include "client/driver.h"
 #include "proto/message.h"
+#include "proto/sentence.h"
 
 #include <sys/un.h>
 

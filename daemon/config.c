@@ -133,10 +133,12 @@ static int parse_command_line(
 				error, EINVAL, "\"-%c\" is no option; see draftd --help", optopt);
 		if (value == '?')
 			return error_text_set(error, EINVAL,
-				"\"%.64s\" is no option; see draftd --help", argv[optind - 1]);
+				"\"%.*s\" is no option; see draftd --help",
+				CUT(64, argv[optind - 1]));
 		if (value == ':')
 			return error_text_set(error, EINVAL,
-				"\"%.64s\" needs a value; see draftd --help", argv[optind - 1]);
+				"\"%.*s\" needs a value; see draftd --help",
+				CUT(64, argv[optind - 1]));
 		option = option_of(value);
 		if (option->type == OPTION_HELP) {
 			options_print_help(stdout);
@@ -154,8 +156,8 @@ static int parse_command_line(
 		config->lines[option - options] = 0;
 	}
 	if (optind < argc)
-		return error_text_set(
-			error, EINVAL, "\"%.64s\" is no option; see draftd --help", argv[optind]);
+		return error_text_set(error, EINVAL, "\"%.*s\" is no option; see draftd --help",
+			CUT(64, argv[optind]));
 	return 0;
 }
 

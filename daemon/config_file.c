@@ -42,7 +42,7 @@ refuse(struct config_reader *reader, int code, const char *format, ...)
 	if (reader->result < 0)
 		return;
 	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
+	sentence_print(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	reader->result = error_text_set(&reader->refusal->sentence, code, "%s", text);
 	refusal_place_at(reader->refusal, reader->path, reader->line);
@@ -60,9 +60,9 @@ static bool is_name(const char *text, size_t bytes)
 }
 
 /* As much of a faulty line as a message shows. */
-static int shown(size_t bytes)
+static int shown(const char *line, size_t bytes)
 {
-	return bytes > 64 ? 64 : (int)bytes;
+	return sentence_cut(line, bytes > 64 ? 64 : bytes);
 }
 
 static size_t trim(const char **text, size_t bytes)
@@ -85,7 +85,7 @@ static char *section_line(
 
 	if (line[bytes - 1] != ']' || !is_name(line + 1, bytes - 2)) {
 		refuse(reader, EINVAL, "\"%.*s\" is no section; write [name] alone on the line",
-			shown(bytes), line);
+			shown(line, bytes), line);
 		return NULL;
 	}
 	snprintf(section, sizeof(section), "%.*s", (int)(bytes - 2), line + 1);
@@ -144,7 +144,7 @@ static char *next_line(char *to, int to_bytes, void *stream)
 		refuse(reader, EINVAL,
 			"\"%.*s\" is no setting; write key = value, the key in small "
 			"letters and _",
-			shown(bytes), line);
+			shown(line, bytes), line);
 		return NULL;
 	}
 	snprintf(to, (size_t)to_bytes, "%.*s=\n", (int)name_bytes, line);

@@ -36,7 +36,7 @@ static bool is_same(struct name a, struct name b)
 /* As much of a name as a message shows. */
 static int shown(struct name name)
 {
-	return name.bytes > UUID_BYTES_MAX ? (int)UUID_BYTES_MAX : (int)name.bytes;
+	return sentence_cut(name.at, name.bytes > UUID_BYTES_MAX ? UUID_BYTES_MAX : name.bytes);
 }
 
 static int check_name(struct name name, enum markov_backend backend, struct refusal *refusal)

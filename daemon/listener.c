@@ -190,15 +190,15 @@ int listener_find_group(const char *name, gid_t *ret, struct error_text *error)
 	}
 	if (errno && errno != ENOENT && errno != ESRCH)
 		return error_text_set(error, errno,
-			"[socket] group is %.64s, which can't be looked up: %s", name,
+			"[socket] group is %.*s, which can't be looked up: %s", CUT(64, name),
 			strerror(errno));
 	errno = 0;
 	number = strtoul(name, &rest, 10);
 	if (*name < '0' || *name > '9' || *rest || errno || number >= (gid_t)-1)
 		return error_text_set(error, ENOENT,
-			"[socket] group is %.64s; there is no such group here: take one of "
+			"[socket] group is %.*s; there is no such group here: take one of "
 			"`getent group`, or make it with groupadd",
-			name);
+			CUT(64, name));
 	*ret = (gid_t)number;
 	return 0;
 }

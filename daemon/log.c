@@ -6,6 +6,7 @@
 #include "kernels/clock.h"
 #include "limits.h"
 #include "poll_now.h"
+#include "proto/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -105,7 +106,7 @@ static void escape(const char *from, bool foreign, char *to, size_t size)
 		unsigned char c = (unsigned char)*from;
 
 		if (used + 4 > room) {
-			memcpy(to + used, cut, sizeof(cut));
+			memcpy(to + sentence_cut(to, used), cut, sizeof(cut));
 			return;
 		}
 		if (c == '\n')

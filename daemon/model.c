@@ -57,7 +57,8 @@ static void name_replica(uint32_t replicas, uint32_t replica, struct error_text 
 	const struct error_text why = *error;
 
 	if (replicas > 1)
-		error_text_set(error, EINVAL, "replica %" PRIu32 ": %.480s", replica, why.text);
+		error_text_set(
+			error, EINVAL, "replica %" PRIu32 ": %.*s", replica, CUT(480, why.text));
 }
 
 /* Drafts the block on a head, or with NULL on the reference. */

@@ -91,7 +91,7 @@ append_status(char *message, const char *format, va_list arguments)
 	char text[STATUS_BYTES];
 	size_t used = strlen(message);
 
-	vsnprintf(text, sizeof(text), format, arguments);
+	sentence_print(text, sizeof(text), format, arguments);
 	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ')
 			*at = ' ';
@@ -167,9 +167,9 @@ static int check_names(char **names, int count, struct error_text *error)
 		if (strcmp(names[i], "unknown") != 0 &&
 			strncmp(names[i], "draftd", strlen("draftd")) != 0)
 			return error_text_set(error, EINVAL,
-				"systemd passed a descriptor named \"%.64s\"; FileDescriptorName= "
+				"systemd passed a descriptor named \"%.*s\"; FileDescriptorName= "
 				"must begin with draftd",
-				names[i]);
+				CUT(64, names[i]));
 	if (count > 1)
 		return error_text_set(error, EINVAL,
 			"systemd passed %d sockets; draftd.socket must have one ListenStream=",

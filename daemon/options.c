@@ -277,13 +277,14 @@ static int set_number(const struct option_info *option, const char *text, struct
 	}
 	if (__builtin_mul_overflow(value, unit->factor, &value) || value < option->min ||
 		value > option->max)
-		return error_text_set(error, EINVAL, "is %.64s; it must be %s", text, range);
+		return error_text_set(
+			error, EINVAL, "is %.*s; it must be %s", CUT(64, text), range);
 	store(option, value, config);
 	return 0;
 
 malformed:
-	return error_text_set(
-		error, EINVAL, "is \"%.64s\"; it must be %s, %s", text, forms[option->type], range);
+	return error_text_set(error, EINVAL, "is \"%.*s\"; it must be %s, %s", CUT(64, text),
+		forms[option->type], range);
 }
 
 static int set_float(const struct option_info *option, const char *text, struct config *config,
@@ -298,10 +299,11 @@ static int set_float(const struct option_info *option, const char *text, struct 
 	value = strtof(text, &rest);
 	if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0' || *rest != '\0' ||
 		!isfinite(value))
-		return error_text_set(
-			error, EINVAL, "is \"%.64s\"; it must be a finite decimal number", text);
+		return error_text_set(error, EINVAL,
+			"is \"%.*s\"; it must be a finite decimal number", CUT(64, text));
 	if (value < option->float_min)
-		return error_text_set(error, EINVAL, "is %.64s; it must be 0 or more", text);
+		return error_text_set(
+			error, EINVAL, "is %.*s; it must be 0 or more", CUT(64, text));
 	memcpy((char *)config + option->offset, &value, sizeof(value));
 	memcpy((char *)config + option->given_offset, &given, sizeof(given));
 	return 0;
@@ -316,8 +318,8 @@ static int set_text(const struct option_info *option, const char *text, struct c
 	if (bytes == 0)
 		return error_text_set(error, EINVAL, "is empty; give a value or leave it out");
 	if (bytes > 1 && (text[0] == '"' || text[0] == '\'') && text[bytes - 1] == text[0])
-		return error_text_set(
-			error, EINVAL, "is %.64s; write the value without the quotes", text);
+		return error_text_set(error, EINVAL, "is %.*s; write the value without the quotes",
+			CUT(64, text));
 	if (bytes > option->max)
 		return error_text_set(error, ENAMETOOLONG,
 			"is %zu bytes long; the most is %" PRIu64, bytes, option->max);
@@ -342,7 +344,8 @@ static int set_choice(const struct option_info *option, const char *text, struct
 			return 0;
 		}
 	option_describe_range(option, range, sizeof(range));
-	return error_text_set(error, EINVAL, "is \"%.64s\"; it must be one of %s", text, range);
+	return error_text_set(
+		error, EINVAL, "is \"%.*s\"; it must be one of %s", CUT(64, text), range);
 }
 
 int option_set(const struct option_info *option, const char *text, struct config *config,

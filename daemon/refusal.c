@@ -21,15 +21,15 @@ struct error_text *refusal_about(struct refusal *refusal, size_t first, size_t s
 void refusal_place_at(struct refusal *refusal, const char *path, unsigned line)
 {
 	const struct error_text why = refusal->sentence;
-	const size_t bytes = strnlen(path, line > 0 ? FILE_BYTES_BY_LINE : FILE_BYTES);
+	const int bytes = sentence_cut(path, line > 0 ? FILE_BYTES_BY_LINE : FILE_BYTES);
 
 	if (line > 0)
-		error_text_set(&refusal->sentence, EINVAL, "%.*s:%u: %.370s", (int)bytes, path,
-			line, why.text);
+		error_text_set(&refusal->sentence, EINVAL, "%.*s:%u: %.*s", bytes, path, line,
+			CUT(370, why.text));
 	else
 		error_text_set(
-			&refusal->sentence, EINVAL, "%.*s: %.300s", (int)bytes, path, why.text);
-	refusal->file_bytes = bytes;
+			&refusal->sentence, EINVAL, "%.*s: %.*s", bytes, path, CUT(300, why.text));
+	refusal->file_bytes = (size_t)bytes;
 }
 
 void refusal_place(struct refusal *refusal, const struct config *config)

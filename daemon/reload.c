@@ -102,7 +102,8 @@ static void refuse(struct server *server, struct request *request, const struct 
 	refusal_place(why, config);
 	log_error("reload refused, the old model serves on: %s", why->sentence.text);
 	say_without_paths(config->model_path, why, &told);
-	error_text_set(&text, EINVAL, "refused, the old model serves on: %.400s", told.text);
+	error_text_set(
+		&text, EINVAL, "refused, the old model serves on: %.*s", CUT(400, told.text));
 	answer(server, request, ERROR_INTERNAL, text.text);
 	server_tell_ready(server, "; the last reload was refused");
 }

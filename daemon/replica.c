@@ -128,8 +128,8 @@ static void give_reason(struct replica *replica, const struct error_text *error)
 	struct engine *engine = replica->engine;
 
 	if (engine->replica_count > 1)
-		error_text_set(&engine->reason, EIO, "replica %u (%s): %.400s", replica->index,
-			markov_facts(replica->head)->devices[0].uuid, error->text);
+		error_text_set(&engine->reason, EIO, "replica %u (%s): %.*s", replica->index,
+			markov_facts(replica->head)->devices[0].uuid, CUT(400, error->text));
 	else
 		engine->reason = *error;
 }

@@ -35,20 +35,20 @@ static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struc
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
 	if (fd < 0)
-		return error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
+		return error_text_set(error, errno, "%.*s: can't be opened: %s%s", CUT(200, path),
 			strerror(errno), error_text_remedy(errno));
 	if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
-		result = error_text_set(error, EINVAL, "%.200s: is no regular file", path);
+		result = error_text_set(error, EINVAL, "%.*s: is no regular file", CUT(200, path));
 		goto out;
 	}
 	if (status.st_size > JSON_FILE_BYTES_MAX) {
-		result = error_text_set(error, EFBIG, "%.200s: is over the limit of %u bytes", path,
-			JSON_FILE_BYTES_MAX);
+		result = error_text_set(error, EFBIG, "%.*s: is over the limit of %u bytes",
+			CUT(200, path), JSON_FILE_BYTES_MAX);
 		goto out;
 	}
 	text = malloc((size_t)status.st_size + 1);
 	if (!text) {
-		result = error_text_set(error, ENOMEM, "%.200s: no memory", path);
+		result = error_text_set(error, ENOMEM, "%.*s: no memory", CUT(200, path));
 		goto out;
 	}
 	while (done < (size_t)status.st_size) {
@@ -57,8 +57,8 @@ static int read_text(const char *path, char **ret_text, size_t *ret_bytes, struc
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0) {
-			result = error_text_set(
-				error, errno, "%.200s: can't be read: %s", path, strerror(errno));
+			result = error_text_set(error, errno, "%.*s: can't be read: %s",
+				CUT(200, path), strerror(errno));
 			goto out;
 		}
 		if (got == 0)
@@ -84,8 +84,8 @@ static int join_path(
 
 	if (length < 0 || length >= PATH_MAX)
 		return error_text_set(error, ENAMETOOLONG,
-			"%.200s: the path of its %.100s is over the limit of %d bytes", folder,
-			name, PATH_MAX - 1);
+			"%.*s: the path of its %.*s is over the limit of %d bytes",
+			CUT(200, folder), CUT(100, name), PATH_MAX - 1);
 	return 0;
 }
 
@@ -102,14 +102,15 @@ static int read_config(const char *folder, struct config_json *ret, struct error
 	result = read_text(path, &text, &byte_count, error);
 	if (result == -ENOENT)
 		return error_text_set(error, ENOENT,
-			"%.200s: holds no config.json: name a checkpoint folder or a .safetensors "
+			"%.*s: holds no config.json: name a checkpoint folder or a .safetensors "
 			"file",
-			folder);
+			CUT(200, folder));
 	if (result < 0)
 		return result;
 	result = config_json_parse(text, byte_count, ret, &reason);
 	free(text);
-	return result < 0 ? error_text_set(error, -result, "%.200s: %s", path, reason.text) : 0;
+	return result < 0 ? error_text_set(error, -result, "%.*s: %s", CUT(200, path), reason.text)
+			  : 0;
 }
 
 static int open_shards(
@@ -127,7 +128,8 @@ static int open_shards(
 	result = index_json_parse(text, byte_count, &index, &reason);
 	free(text);
 	if (result < 0)
-		return error_text_set(error, -result, "%.200s: %s", index_path, reason.text);
+		return error_text_set(
+			error, -result, "%.*s: %s", CUT(200, index_path), reason.text);
 	result = join_path(folder, index.w1_file, path, error);
 	if (result == 0)
 		result = safetensors_open(path, &files->w1, error);
@@ -159,10 +161,10 @@ static int open_folder(const char *folder, struct files *files, struct error_tex
 		result = open_shards(folder, index, files, error);
 	} else {
 		result = error_text_set(error, ENOENT,
-			"%.200s: holds neither model.safetensors nor model.safetensors.index.json: "
+			"%.*s: holds neither model.safetensors nor model.safetensors.index.json: "
 			"name a "
 			"checkpoint folder or a .safetensors file",
-			folder);
+			CUT(200, folder));
 	}
 	return result;
 }
@@ -180,9 +182,9 @@ static int find_table(const struct safetensors *file, const char *wanted, const 
 			continue;
 		if (found)
 			return error_text_set(error, EINVAL,
-				"holds several heads ('%.100s' and '%.100s'): one checkpoint must "
+				"holds several heads ('%.*s' and '%.*s'): one checkpoint must "
 				"hold one",
-				found->name, tensor->name);
+				CUT(100, found->name), CUT(100, tensor->name));
 		found = tensor;
 		*ret_prefix_bytes = prefix_bytes;
 	}
@@ -198,19 +200,20 @@ static int check_table(const struct tensor *table, uint64_t rows_max, const char
 	struct error_text *error)
 {
 	if (table->dtype != DTYPE_BF16)
-		return error_text_set(error, EINVAL, "tensor '%.100s' is %.20s: BF16 was expected",
-			table->name, table->dtype_name);
+		return error_text_set(error, EINVAL, "tensor '%.*s' is %.*s: BF16 was expected",
+			CUT(100, table->name), CUT(20, table->dtype_name));
 	if (table->dimension_count != 2)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s' has %u dimensions: 2, [%s, rank], were expected",
-			table->name, table->dimension_count, rows_name);
+			"tensor '%.*s' has %u dimensions: 2, [%s, rank], were expected",
+			CUT(100, table->name), table->dimension_count, rows_name);
 	if (table->shape[0] < 1 || table->shape[0] > rows_max)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s' has %llu rows: 1 to %llu were expected", table->name,
-			(unsigned long long)table->shape[0], (unsigned long long)rows_max);
+			"tensor '%.*s' has %llu rows: 1 to %llu were expected",
+			CUT(100, table->name), (unsigned long long)table->shape[0],
+			(unsigned long long)rows_max);
 	if (table->shape[1] < 1 || table->shape[1] > RANK_MAX)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s' has rank %llu: 1 to %u was expected", table->name,
+			"tensor '%.*s' has rank %llu: 1 to %u was expected", CUT(100, table->name),
 			(unsigned long long)table->shape[1], RANK_MAX);
 	return 0;
 }
@@ -227,9 +230,9 @@ static int find_head(struct files *files, struct checkpoint *checkpoint, struct 
 		return result;
 	if (w1_prefix != w2_prefix || memcmp(w1->name, w2->name, w1_prefix) != 0)
 		return error_text_set(error, EINVAL,
-			"'%.100s' and '%.100s' belong to different heads: the same prefix was "
+			"'%.*s' and '%.*s' belong to different heads: the same prefix was "
 			"expected",
-			w1->name, w2->name);
+			CUT(100, w1->name), CUT(100, w2->name));
 	result = check_table(w1, UINT32_MAX, "target vocabulary", error);
 	if (result == 0)
 		result = check_table(w2, VOCAB_MAX, "vocabulary", error);
@@ -237,9 +240,9 @@ static int find_head(struct files *files, struct checkpoint *checkpoint, struct 
 		return result;
 	if (w1->shape[1] != w2->shape[1])
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s' has rank %llu but '%.100s' has %llu: the same was "
+			"tensor '%.*s' has rank %llu but '%.*s' has %llu: the same was "
 			"expected",
-			w1->name, (unsigned long long)w1->shape[1], w2->name,
+			CUT(100, w1->name), (unsigned long long)w1->shape[1], CUT(100, w2->name),
 			(unsigned long long)w2->shape[1]);
 	files->w1_tensor = w1;
 	files->w2_tensor = w2;
@@ -332,11 +335,11 @@ int checkpoint_open(const char *path, const struct checkpoint_options *options,
 	int result;
 
 	if (stat(path, &status) < 0)
-		return error_text_set(error, errno, "%.200s: can't be opened: %s%s", path,
+		return error_text_set(error, errno, "%.*s: can't be opened: %s%s", CUT(200, path),
 			strerror(errno), error_text_remedy(errno));
 	files = calloc(1, sizeof(*files));
 	if (!files)
-		return error_text_set(error, ENOMEM, "%.200s: no memory", path);
+		return error_text_set(error, ENOMEM, "%.*s: no memory", CUT(200, path));
 	checkpoint.files = files;
 	name_model(path, S_ISDIR(status.st_mode), checkpoint.name, sizeof(checkpoint.name));
 	if (S_ISDIR(status.st_mode)) {
@@ -353,7 +356,7 @@ int checkpoint_open(const char *path, const struct checkpoint_options *options,
 	if (result == 0)
 		result = settle_numbers(options, &config, files->w1, &checkpoint, &reason);
 	if (result < 0)
-		error_text_set(error, -result, "%.200s: %s", path, reason.text);
+		error_text_set(error, -result, "%.*s: %s", CUT(200, path), reason.text);
 out:
 	if (result < 0)
 		checkpoint_close(&checkpoint);
@@ -385,8 +388,8 @@ static int load_table(const struct safetensors *file, const struct tensor *tenso
 
 	*copy = malloc(tensor->byte_count);
 	if (!*copy)
-		return error_text_set(error, ENOMEM, "tensor '%.100s': no memory for %llu bytes",
-			tensor->name, (unsigned long long)tensor->byte_count);
+		return error_text_set(error, ENOMEM, "tensor '%.*s': no memory for %llu bytes",
+			CUT(100, tensor->name), (unsigned long long)tensor->byte_count);
 	result = safetensors_read(file, tensor, *copy, table_read, loading, error);
 	if (result == 0)
 		*ret = *copy;

@@ -36,7 +36,7 @@ int stated_parse(const char *key, const char *text, bool is_soft_cap, struct sta
 	value = strtod(text, &end);
 	if (end == text || *end != '\0')
 		return error_text_set(error, EINVAL,
-			"%s is '%.60s' in the metadata: it must be a number", key, text);
+			"%s is '%.*s' in the metadata: it must be a number", key, CUT(60, text));
 	return stated_check(key, value, is_soft_cap, ret, error);
 }
 
@@ -60,8 +60,8 @@ static json_t *load_object(const char *text, size_t byte_count, struct error_tex
 	json_t *object = json_loadb(text, byte_count, JSON_REJECT_DUPLICATES, &parse_error);
 
 	if (!object) {
-		error_text_set(error, EINVAL, "not valid JSON (line %d): %.120s", parse_error.line,
-			parse_error.text);
+		error_text_set(error, EINVAL, "not valid JSON (line %d): %.*s", parse_error.line,
+			CUT(120, parse_error.text));
 	} else if (!json_is_object(object)) {
 		error_text_set(error, EINVAL, "must hold a JSON object");
 		json_decref(object);
@@ -122,15 +122,15 @@ static int find_file(
 			continue;
 		if (found)
 			return error_text_set(error, EINVAL,
-				"lists several heads ('%.100s' and '%.100s'): one checkpoint must "
+				"lists several heads ('%.*s' and '%.*s'): one checkpoint must "
 				"hold one",
-				found, key);
+				CUT(100, found), CUT(100, key));
 		file = json_string_value(value);
 		if (!plain_file_name(file))
 			return error_text_set(error, EINVAL,
-				"tensor '%.100s' must be in a file of the same folder, not "
-				"'%.100s'",
-				key, file ? file : "(no string)");
+				"tensor '%.*s' must be in a file of the same folder, not "
+				"'%.*s'",
+				CUT(100, key), CUT(100, file ? file : "(no string)"));
 		strcpy(ret, file);
 		found = key;
 	}

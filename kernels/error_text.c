@@ -20,7 +20,7 @@ int error_text_set(struct error_text *error, int code, const char *format, ...)
 
 	if (error) {
 		va_start(arguments, format);
-		vsnprintf(error->text, sizeof(error->text), format, arguments);
+		sentence_print(error->text, sizeof(error->text), format, arguments);
 		va_end(arguments);
 		disarm(error->text);
 	}

@@ -5,6 +5,8 @@
 #ifndef KERNELS_ERROR_TEXT_H
 #define KERNELS_ERROR_TEXT_H
 
+#include "proto/sentence.h"
+
 struct error_text {
 	char text[512];
 };

@@ -42,8 +42,8 @@ static bool choose_cuda(const struct markov_options *options, struct markov_fact
 	else if (options->backend == MARKOV_CUDA || !cuda_probe(options->devices, &why))
 		return true;
 	else
-		snprintf(facts->choice, sizeof(facts->choice), "backend cpu, because %.200s",
-			why.text);
+		snprintf(facts->choice, sizeof(facts->choice), "backend cpu, because %.*s",
+			CUT(200, why.text));
 	return false;
 }
 

@@ -29,27 +29,27 @@ static int resolve(const char *path, char **ret, struct error_text *error)
 	if (stat(path, &status) == 0) {
 		if (S_ISDIR(status.st_mode))
 			return error_text_set(
-				error, EISDIR, "%.200s is a folder: name a file", path);
+				error, EISDIR, "%.*s is a folder: name a file", CUT(200, path));
 		if (!S_ISREG(status.st_mode))
 			return error_text_set(error, EEXIST,
-				"%.200s is no regular file, and only those are replaced: name "
+				"%.*s is no regular file, and only those are replaced: name "
 				"another",
-				path);
+				CUT(200, path));
 		resolved = realpath(path, NULL);
 	} else if (errno == ENOENT) {
 		if (bytes == 0 || path[bytes - 1] == '/')
 			return error_text_set(error, ENOENT,
-				"\"%.200s\" can't be a file's name: name a file", path);
+				"\"%.*s\" can't be a file's name: name a file", CUT(200, path));
 		if (lstat(path, &status) == 0)
 			return error_text_set(error, ENOENT,
-				"%.200s is a link to nothing: remove it or name another file",
-				path);
+				"%.*s is a link to nothing: remove it or name another file",
+				CUT(200, path));
 		resolved = strdup(path);
 	} else {
 		resolved = NULL;
 	}
 	if (!resolved)
-		return error_text_set(error, errno, "%.200s: can't be written: %s%s", path,
+		return error_text_set(error, errno, "%.*s: can't be written: %s%s", CUT(200, path),
 			strerror(errno), error_text_remedy(errno));
 	*ret = resolved;
 	return 0;
@@ -79,14 +79,14 @@ int replacement_begin(const char *path, struct replacement *ret, struct error_te
 	}
 	replacement.fd = mkostemp(replacement.temporary, O_CLOEXEC);
 	if (replacement.fd < 0) {
-		r = error_text_set(error, errno, "%.200s: no file can be made beside it: %s%s",
-			path, strerror(errno), error_text_remedy(errno));
+		r = error_text_set(error, errno, "%.*s: no file can be made beside it: %s%s",
+			CUT(200, path), strerror(errno), error_text_remedy(errno));
 		goto fail;
 	}
 	/* mkostemp() made it for its owner alone; who reads models and metrics is another user. */
 	if (fchmod(replacement.fd, 0644) < 0) {
-		r = error_text_set(
-			error, errno, "%.200s: can't be written: %s", path, strerror(errno));
+		r = error_text_set(error, errno, "%.*s: can't be written: %s", CUT(200, path),
+			strerror(errno));
 		unlink(replacement.temporary);
 		goto fail;
 	}
@@ -147,8 +147,8 @@ int replacement_end(
 	else if (durable)
 		result = sync_folder(replacement->path);
 	if (result < 0)
-		error_text_set(error, -result, "%.200s: can't be written: %s%s", replacement->path,
-			strerror(-result), error_text_remedy(result));
+		error_text_set(error, -result, "%.*s: can't be written: %s%s",
+			CUT(200, replacement->path), strerror(-result), error_text_remedy(result));
 	release(replacement);
 	return result;
 }

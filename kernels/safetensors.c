@@ -36,16 +36,16 @@ static int read_shape(
 
 	if (!json_is_array(shape) || count > SAFETENSORS_DIMENSIONS_MAX)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': shape must be an array of at most %d dimensions", name,
-			SAFETENSORS_DIMENSIONS_MAX);
+			"tensor '%.*s': shape must be an array of at most %d dimensions",
+			CUT(100, name), SAFETENSORS_DIMENSIONS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		const json_t *dimension = json_array_get(shape, i);
 
 		if (!json_is_integer(dimension) || json_integer_value(dimension) < 0)
 			return error_text_set(error, EINVAL,
-				"tensor '%.100s': dimension %zu of the shape must be an integer of "
+				"tensor '%.*s': dimension %zu of the shape must be an integer of "
 				"0 to 2^63-1",
-				name, i);
+				CUT(100, name), i);
 		tensor->shape[i] = (uint64_t)json_integer_value(dimension);
 	}
 	tensor->dimension_count = (unsigned)count;
@@ -62,14 +62,15 @@ static int read_offsets(const char *name, const json_t *offsets, uint64_t data_b
 		json_integer_value(begin) < 0 ||
 		json_integer_value(end) < json_integer_value(begin))
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': data_offsets must be two integers, 0 <= begin <= end",
-			name);
+			"tensor '%.*s': data_offsets must be two integers, 0 <= begin <= end",
+			CUT(100, name));
 	if ((uint64_t)json_integer_value(end) > data_bytes)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': data_offsets end at byte %lld but the file holds %llu "
+			"tensor '%.*s': data_offsets end at byte %lld but the file holds %llu "
 			"bytes of data: "
 			"it is truncated or damaged, fetch it again",
-			name, (long long)json_integer_value(end), (unsigned long long)data_bytes);
+			CUT(100, name), (long long)json_integer_value(end),
+			(unsigned long long)data_bytes);
 	*ret_begin = (uint64_t)json_integer_value(begin);
 	*ret_end = (uint64_t)json_integer_value(end);
 	return 0;
@@ -86,9 +87,9 @@ static int read_tensor(const char *name, const json_t *entry, const unsigned cha
 
 	if (!dtype_name)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': must be an object with the strings and arrays dtype, "
+			"tensor '%.*s': must be an object with the strings and arrays dtype, "
 			"shape, data_offsets",
-			name);
+			CUT(100, name));
 	tensor.dtype_name = dtype_name;
 	bits = dtype_bits(dtype_name, &tensor.dtype);
 	result = read_shape(name, json_object_get(entry, "shape"), &tensor, error);
@@ -101,15 +102,15 @@ static int read_tensor(const char *name, const json_t *entry, const unsigned cha
 	if (bits != 0) {
 		if (!dtype_shape_bytes(tensor.shape, tensor.dimension_count, bits, &needed))
 			return error_text_set(error, EINVAL,
-				"tensor '%.100s': the shape's size in bytes is no whole 64-bit "
+				"tensor '%.*s': the shape's size in bytes is no whole 64-bit "
 				"number",
-				name);
+				CUT(100, name));
 		if (needed != end - begin)
 			return error_text_set(error, EINVAL,
-				"tensor '%.100s': data_offsets span %llu bytes but its shape as "
-				"%.20s needs %llu",
-				name, (unsigned long long)(end - begin), dtype_name,
-				(unsigned long long)needed);
+				"tensor '%.*s': data_offsets span %llu bytes but its shape as "
+				"%.*s needs %llu",
+				CUT(100, name), (unsigned long long)(end - begin),
+				CUT(20, dtype_name), (unsigned long long)needed);
 	}
 	tensor.data = data + begin;
 	tensor.byte_count = end - begin;
@@ -126,7 +127,7 @@ static int check_metadata(const json_t *metadata, struct error_text *error)
 		return error_text_set(error, EINVAL, METADATA_KEY " must be an object of strings");
 	json_object_foreach((json_t *)metadata, key,
 		value) if (!json_is_string(value)) return error_text_set(error, EINVAL,
-		METADATA_KEY " key '%.100s' must be a string", key);
+		METADATA_KEY " key '%.*s' must be a string", CUT(100, key));
 	return 0;
 }
 
@@ -155,14 +156,14 @@ static int check_coverage(const struct safetensors *file, const unsigned char *d
 
 		if (begin < position)
 			return error_text_set(error, EINVAL,
-				"tensor '%.100s' overlaps tensor '%.100s': each must have bytes of "
+				"tensor '%.*s' overlaps tensor '%.*s': each must have bytes of "
 				"its own",
-				tensor->name, previous);
+				CUT(100, tensor->name), CUT(100, previous));
 		if (begin > position)
 			return error_text_set(error, EINVAL,
-				"%llu bytes before tensor '%.100s' belong to no tensor: the format "
+				"%llu bytes before tensor '%.*s' belong to no tensor: the format "
 				"allows no gaps",
-				(unsigned long long)(begin - position), tensor->name);
+				(unsigned long long)(begin - position), CUT(100, tensor->name));
 		position = begin + tensor->byte_count;
 		previous = tensor->name;
 	}
@@ -213,8 +214,8 @@ static int parse_header(struct safetensors *file, uint64_t header_bytes, struct 
 		file->header = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &parse_error);
 		if (!file->header)
 			result = error_text_set(error, EINVAL,
-				"the header is not valid JSON (byte %d): %.120s",
-				parse_error.position, parse_error.text);
+				"the header is not valid JSON (byte %d): %.*s",
+				parse_error.position, CUT(120, parse_error.text));
 	}
 	free(text);
 	return result;
@@ -311,14 +312,14 @@ int safetensors_open(const char *path, struct safetensors **ret, struct error_te
 	int result;
 
 	if (!file)
-		return error_text_set(error, ENOMEM, "%.200s: no memory", path);
+		return error_text_set(error, ENOMEM, "%.*s: no memory", CUT(200, path));
 	file->fd = -1;
 	result = map_file(file, path, &reason);
 	if (result == 0)
 		result = read_header(file, &reason);
 	if (result < 0) {
 		safetensors_close(file);
-		return error_text_set(error, -result, "%.200s: %s", path, reason.text);
+		return error_text_set(error, -result, "%.*s: %s", CUT(200, path), reason.text);
 	}
 	*ret = file;
 	return 0;
@@ -354,7 +355,7 @@ int safetensors_read(const struct safetensors *file, const struct tensor *tensor
 		r = read_at(file->fd, offset + done, (char *)to + done, piece, &reason);
 		if (r < 0)
 			return error_text_set(
-				error, -r, "tensor '%.100s' %s", tensor->name, reason.text);
+				error, -r, "tensor '%.*s' %s", CUT(100, tensor->name), reason.text);
 		if (progress)
 			progress(user, piece);
 	}

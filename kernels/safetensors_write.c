@@ -26,11 +26,11 @@ static int add_tensor(json_t *header, const struct tensor_source *source, uint64
 		needed != source->byte_count ||
 		__builtin_add_overflow(*offset, source->byte_count, &end) || end > INT64_MAX)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': %llu bytes don't match its dtype and shape", source->name,
-			(unsigned long long)source->byte_count);
+			"tensor '%.*s': %llu bytes don't match its dtype and shape",
+			CUT(100, source->name), (unsigned long long)source->byte_count);
 	if (json_object_get(header, source->name))
 		return error_text_set(
-			error, EINVAL, "tensor '%.100s' is given twice", source->name);
+			error, EINVAL, "tensor '%.*s' is given twice", CUT(100, source->name));
 	shape = json_array();
 	for (unsigned i = 0; i < source->dimension_count; i++)
 		json_array_append_new(shape, json_integer((json_int_t)source->shape[i]));
@@ -38,8 +38,8 @@ static int add_tensor(json_t *header, const struct tensor_source *source, uint64
 		    json_pack("{s:s, s:o, s:[I, I]}", "dtype", source->dtype_name, "shape", shape,
 			    "data_offsets", (json_int_t)*offset, (json_int_t)end)) < 0)
 		return error_text_set(error, EINVAL,
-			"tensor '%.100s': its name must be UTF-8 and memory must suffice",
-			source->name);
+			"tensor '%.*s': its name must be UTF-8 and memory must suffice",
+			CUT(100, source->name));
 	*offset = end;
 	return 0;
 }
@@ -60,7 +60,7 @@ static int build_header(const struct tensor_source *tensors, size_t tensor_count
 			if (json_object_set_new(
 				    strings, metadata[i].key, json_string(metadata[i].value)) < 0)
 				result = error_text_set(error, EINVAL,
-					"metadata '%.100s' must be UTF-8", metadata[i].key);
+					"metadata '%.*s' must be UTF-8", CUT(100, metadata[i].key));
 		json_object_set_new(header, METADATA_KEY, strings);
 	}
 	for (size_t i = 0; result == 0 && i < tensor_count; i++)

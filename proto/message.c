@@ -1,5 +1,6 @@
 #include "field.h"
 #include "pack.h"
+#include "sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,7 @@ int message_refuse(struct message_fault *fault, enum error_code code, const char
 
 	fault->code = code;
 	va_start(arguments, format);
-	vsnprintf(fault->text, sizeof(fault->text), format, arguments);
+	sentence_print(fault->text, sizeof(fault->text), format, arguments);
 	va_end(arguments);
 	return -EBADMSG;
 }

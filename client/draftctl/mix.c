@@ -67,9 +67,9 @@ static int take_field(const struct lines *lines, char *text, struct mix_kind *ki
 		f++;
 	if (value == NULL || f == FIELD_COUNT)
 		return error_text_set(error, EINVAL,
-			"%s:%u: \"%.40s\" must be share=, rows=, steps=, temperature=, priority= "
+			"%s:%u: \"%.*s\" must be share=, rows=, steps=, temperature=, priority= "
 			"or deadline_us=, and a number",
-			lines->path, lines->number, text);
+			lines->path, lines->number, CUT(40, text));
 	if ((*seen & 1u << f) != 0)
 		return error_text_set(
 			error, EINVAL, "%s:%u: %s stands twice", lines->path, lines->number, text);
@@ -82,9 +82,9 @@ static int take_field(const struct lines *lines, char *text, struct mix_kind *ki
 	}
 	if (r < 0 || real < fields[f].min || real > fields[f].max)
 		return error_text_set(error, EINVAL,
-			"%s:%u: %s is \"%.40s\"; it must be a %snumber from %.10g to %.10g",
-			lines->path, lines->number, text, value, fields[f].real ? "" : "whole ",
-			fields[f].min, fields[f].max);
+			"%s:%u: %s is \"%.*s\"; it must be a %snumber from %.10g to %.10g",
+			lines->path, lines->number, text, CUT(40, value),
+			fields[f].real ? "" : "whole ", fields[f].min, fields[f].max);
 	set_field(kind, f, real);
 	return 0;
 }

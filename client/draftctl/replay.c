@@ -71,7 +71,7 @@ static void differ(struct outcome *outcome, const char *format, ...)
 	if (outcome->differences++ >= DIFFERENCES_SHOWN)
 		return;
 	va_start(arguments, format);
-	vsnprintf(outcome->lines[outcome->differences - 1], sizeof(outcome->lines[0]), format,
+	sentence_print(outcome->lines[outcome->differences - 1], sizeof(outcome->lines[0]), format,
 		arguments);
 	va_end(arguments);
 }

@@ -17,9 +17,9 @@ static int take_time(const char *path, const struct lines *lines, const char *te
 
 	if (number_parse_real(text, &seconds) < 0 || seconds < 0 || seconds > SCHEDULE_SECONDS_MAX)
 		return error_text_set(error, EINVAL,
-			"%s:%u: \"%.40s\" is no time; it must be seconds from 0 to %d, one number "
+			"%s:%u: \"%.*s\" is no time; it must be seconds from 0 to %d, one number "
 			"a line",
-			path, lines->number, text, SCHEDULE_SECONDS_MAX);
+			path, lines->number, CUT(40, text), SCHEDULE_SECONDS_MAX);
 	at_ns = llround(seconds * 1e9);
 	if (schedule->count > 0 && at_ns < schedule->at_ns[schedule->count - 1])
 		return error_text_set(error, EINVAL,

@@ -46,10 +46,10 @@ int path_choose(const struct path **ret, struct error_text *error)
 			best = *paths;
 	if (!best)
 		return error_text_set(error, EINVAL,
-			CHOICE_VARIABLE " is '%.40s': it must be scalar, sse2, avx2, avx512 or "
+			CHOICE_VARIABLE " is '%.*s': it must be scalar, sse2, avx2, avx512 or "
 					"avx512bf16, and this processor "
 					"must have it; unset it for the fastest",
-			wanted);
+			CUT(40, wanted));
 	*ret = best;
 	return 0;
 }

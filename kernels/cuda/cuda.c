@@ -60,8 +60,8 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	if (r == -ENODEV || r == -ENXIO) {
 		const struct error_text why = *error;
 		error_text_set(error, -r,
-			"the backend 'cuda' can't run here: %.300s; 'auto' would take the CPU",
-			why.text);
+			"the backend 'cuda' can't run here: %.*s; 'auto' would take the CPU",
+			CUT(300, why.text));
 	}
 	if (r)
 		return r;

@@ -118,7 +118,7 @@ static int describe(int ordinal, struct cuda_device *ret, struct error_text *err
 	device.l2_bytes = properties.l2CacheSize;
 	device.cooperative = properties.cooperativeLaunch != 0;
 	device.variant = properties.major == 9 ? "sm_90" : "sm_100";
-	snprintf(device.facts.name, sizeof(device.facts.name), "%.127s", properties.name);
+	snprintf(device.facts.name, sizeof(device.facts.name), "%.*s", CUT(127, properties.name));
 	format_uuid(&properties.uuid, device.facts.uuid, sizeof(device.facts.uuid));
 	device.facts.memory_bytes = properties.totalGlobalMem;
 	*ret = device;

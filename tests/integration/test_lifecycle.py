@@ -353,6 +353,19 @@ def test_bad_start(start, name):
     refuses(start(*options, model=model, wait=False), words)
 
 
+@pytest.mark.parametrize("before", ["", "x"])
+def test_a_long_path_is_cut_between_characters(start, folder, before):
+    """Of the model, of the configuration, of both in one sentence; and by draftctl."""
+    long = "/" + before + "é" * 110
+    conf = folder / long[1:]
+    conf.write_text(f"[model]\npath = {long}\n")
+    for options in ["--model", long], ["--config", long], ["--config", conf]:
+        daemon = start(*options, model=None, wait=False)
+        assert daemon.wait() == 1
+        assert "é: can't be opened" in daemon.log_path.read_bytes().decode()  # whole characters
+    assert "é: can't be opened" in draftctl("model", "show", long).stderr
+
+
 HAS_GPU = os.path.exists("/dev/nvidiactl")
 needs_no_gpu = pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
 

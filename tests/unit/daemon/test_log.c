@@ -131,6 +131,16 @@ START_TEST(long_lines_are_cut_and_say_so)
 	line = written();
 	ck_assert_uint_lt(strlen(line), 4096);
 	ck_assert_str_eq(line + strlen(line) - strlen("\\x01…\n"), "\\x01…\n");
+
+	/* Wherever the cut comes, it comes between characters. */
+	for (size_t before = 0; before < 3; before++) {
+		memset(text, 'a', before);
+		for (size_t at = before; at + 3 < sizeof(text); at += 3)
+			memcpy(text + at, "模", 4);
+		log_info("%s", text);
+		line = written();
+		ck_assert_str_eq(line + strlen(line) - strlen("模…\n"), "模…\n");
+	}
 }
 END_TEST
 

@@ -68,6 +68,7 @@ int main(void)
 	srunner_add_suite(runner, region_suite());
 	srunner_add_suite(runner, event_suite());
 	srunner_add_suite(runner, control_suite());
+	srunner_add_suite(runner, sentence_suite());
 	srunner_add_suite(runner, vectors_suite());
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

@@ -10,6 +10,7 @@ Suite *error_suite(void);
 Suite *frame_suite(void);
 Suite *wire_suite(void);
 Suite *message_suite(void);
+Suite *sentence_suite(void);
 Suite *draft_suite(void);
 Suite *hello_suite(void);
 Suite *region_suite(void);
