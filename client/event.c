@@ -30,8 +30,8 @@ static int check_import(struct draft *draft, size_t bytes, const char *device)
 		return r;
 	if (bytes != EVENT_HANDLE_BYTES)
 		return handle_fail(draft, -EINVAL,
-			"the handle has %zu bytes; a cudaIpcEventHandle_t has %d", bytes,
-			EVENT_HANDLE_BYTES);
+			"the handle has %zu byte%s; a cudaIpcEventHandle_t has %d", bytes,
+			sentence_s(bytes), EVENT_HANDLE_BYTES);
 	if (device && (strlen(device) == 0 || strlen(device) >= MESSAGE_UUID_BYTES))
 		return handle_fail(draft, -EINVAL, "device has %zu characters; a UUID has 1 to %d",
 			strlen(device), MESSAGE_UUID_BYTES - 1);

@@ -64,12 +64,14 @@ static int map(struct draft *draft, const char *whose, int fd, uint64_t bytes, v
 			"%s descriptor is no memfd sealed with F_SEAL_SHRINK", whose);
 	if (bytes > (uint64_t)status.st_size || bytes > SIZE_MAX)
 		return handle_fail(draft, -EINVAL,
-			"%s memfd has %lld bytes where the region has %llu", whose,
-			(long long)status.st_size, (unsigned long long)bytes);
+			"%s memfd has %lld byte%s where the region has %llu", whose,
+			(long long)status.st_size, sentence_s((uint64_t)status.st_size),
+			(unsigned long long)bytes);
 	data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (data == MAP_FAILED)
-		return handle_fail(draft, -errno, "cannot map %llu bytes of %s memfd: %s",
-			(unsigned long long)bytes, whose, strerrordesc_np(errno));
+		return handle_fail(draft, -errno, "cannot map %llu byte%s of %s memfd: %s",
+			(unsigned long long)bytes, sentence_s(bytes), whose,
+			strerrordesc_np(errno));
 	*ret = data;
 	return 0;
 }

@@ -102,12 +102,15 @@ int result_read(struct draft *draft, const struct call *call, struct message *me
 		return -EBADMSG;
 	if (reply.token_count != token_count || reply.row_count != view->rows)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"a draft of %u rows and %u steps has %u tokens and %u flags", view->rows,
-			view->steps, reply.token_count, reply.row_count);
+			"a draft of %u row%s and %u step%s has %u token%s and %u flag%s",
+			view->rows, sentence_s(view->rows), view->steps, sentence_s(view->steps),
+			reply.token_count, sentence_s(reply.token_count), reply.row_count,
+			sentence_s(reply.row_count));
 	if (call->logits_bytes != (reply.has_logits ? reply.logits_bytes : 0))
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"a draft has %llu bytes of logits where %llu were asked for",
+			"a draft has %llu byte%s of logits where %llu were asked for",
 			(unsigned long long)(reply.has_logits ? reply.logits_bytes : 0),
+			sentence_s(reply.has_logits ? reply.logits_bytes : 0),
 			(unsigned long long)call->logits_bytes);
 	wire_column_u32(&reply.tokens, tokens);
 	for (size_t i = 0; i < token_count; i++)

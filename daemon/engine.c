@@ -70,8 +70,8 @@ static int start_thread(struct replica *replica, struct error_text *error)
 	int r = columns_init(&replica->columns, options->max_rows, options->max_steps);
 
 	if (r < 0)
-		return error_text_set(error, ENOMEM, "out of memory for the columns of %u rows",
-			options->max_rows);
+		return error_text_set(error, ENOMEM, "out of memory for the columns of %u row%s",
+			options->max_rows, sentence_s(options->max_rows));
 	r = -pthread_create(&replica->thread, NULL, replica_main, replica);
 	if (r < 0)
 		return error_text_set(error, -r,

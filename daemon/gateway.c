@@ -273,16 +273,18 @@ static bool admit(struct connection *connection, const struct message *message)
 	}
 	if (answered_later && connection->inflight >= config->max_inflight) {
 		snprintf(text, sizeof(text),
-			"%" PRIu32 " requests are in flight, the most is %" PRIu32,
-			connection->inflight, config->max_inflight);
+			"%" PRIu32 " request%s %s in flight, the most is %" PRIu32,
+			connection->inflight, sentence_s(connection->inflight),
+			sentence_is(connection->inflight), config->max_inflight);
 		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
 		return false;
 	}
 	if (answered_later && !user_may(user, user->inflight, 1, config->max_user_inflight)) {
 		snprintf(text, sizeof(text),
-			"%" PRIu32 " requests of this user are in flight, max_user_inflight is "
+			"%" PRIu32 " request%s of this user %s in flight, max_user_inflight is "
 			"%" PRIu32,
-			user->inflight, config->max_user_inflight);
+			user->inflight, sentence_s(user->inflight), sentence_is(user->inflight),
+			config->max_user_inflight);
 		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);
 		return false;
 	}
@@ -330,8 +332,9 @@ static void refuse_fds(
 {
 	char text[96];
 
-	snprintf(text, sizeof(text), "%s carries %u descriptors, it must carry %u",
-		method_name(message->method), frame->fd_count, method_fd_count(message->method));
+	snprintf(text, sizeof(text), "%s carries %u descriptor%s, it must carry %u",
+		method_name(message->method), frame->fd_count, sentence_s(frame->fd_count),
+		method_fd_count(message->method));
 	connection_refuse(
 		connection, message->kind == MESSAGE_REQUEST, message->id, ERROR_BAD_FRAME, text);
 }

@@ -41,8 +41,8 @@ static int check_inline(const struct config *config, const struct draft_call *wi
 {
 	if (wire->base.kind == BULK_INLINE && wire->base.byte_count != sizes->values)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"base has %" PRIu64 " bytes, rows*steps*vocab*2 is %" PRIu64,
-			wire->base.byte_count, sizes->values);
+			"base has %" PRIu64 " byte%s, rows*steps*vocab*2 is %" PRIu64,
+			wire->base.byte_count, sentence_s(wire->base.byte_count), sizes->values);
 	if (wire->logits.kind == BULK_INLINE &&
 		sizes->values + sizes->reply_head > config->max_frame_bytes)
 		return message_refuse(fault, ERROR_TOO_LARGE,
@@ -246,7 +246,7 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 	request = request_new_draft(&server->spare_requests, id, wire, copy_bytes, &copy);
 	if (!request)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"out of memory for %" PRIu32 " rows", wire->rows);
+			"out of memory for %" PRIu32 " row%s", wire->rows, sentence_s(wire->rows));
 	request->draft.arrival_us = clock_us();
 	request->draft.deadline_us =
 		wire->has_deadline ? request->draft.arrival_us + wire->deadline_us : UINT64_MAX;
@@ -294,9 +294,9 @@ void gateway_draft(struct connection *connection, const struct message *message)
 	if (r == -EIO) {
 		connection_answer_error(server, request, ERROR_DEVICE_LOST, "the device is lost");
 	} else if (r < 0) {
-		snprintf(text, sizeof(text),
-			"the queue is full: %" PRIu32 " requests wait (max_queue)",
-			server->config.max_queue);
+		snprintf(text, sizeof(text), "the queue is full: %" PRIu32 " request%s (max_queue)",
+			server->config.max_queue,
+			server->config.max_queue == 1 ? " waits" : "s wait");
 		connection_answer_error(server, request, ERROR_RESOURCE_EXHAUSTED, text);
 	} else {
 		server_spin(server, request->draft.arrival_us);

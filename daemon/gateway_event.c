@@ -83,8 +83,8 @@ static int check_import(const struct connection *connection, struct message_faul
 			connection->event_count, LIMIT_EVENTS);
 	if (!user_may(user, user->events, 1, server->config.max_user_events))
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"this user has %" PRIu32 " events, max_user_events is %" PRIu32,
-			user->events, server->config.max_user_events);
+			"this user has %" PRIu32 " event%s, max_user_events is %" PRIu32,
+			user->events, sentence_s(user->events), server->config.max_user_events);
 	return 0;
 }
 

@@ -76,9 +76,11 @@ static void note_plain(const struct connection *connection, const struct region 
 		return;
 	context = connection_context(connection);
 	log_line(LOG_WARNING, &context,
-		"region %" PRIu32 " of %" PRIu64 " bytes is not pinned, so that every row of it is "
+		"region %" PRIu32 " of %" PRIu64
+		" byte%s is not pinned, so that every row of it is "
 		"copied twice: %s",
-		region->order.id, region->bytes, region->device_why.text);
+		region->order.id, region->bytes, sentence_s(region->bytes),
+		region->device_why.text);
 }
 
 /* A region is mapped, or it could not be. Its client may be gone. */
@@ -138,9 +140,10 @@ static int check_region(const struct connection *connection, const struct region
 			wire->bytes, config->max_region_bytes);
 	if (connection->region_count >= config->max_regions)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"this connection has %" PRIu32 " regions, the most is %" PRIu32
+			"this connection has %" PRIu32 " region%s, the most is %" PRIu32
 			" (max_regions)",
-			connection->region_count, config->max_regions);
+			connection->region_count, sentence_s(connection->region_count),
+			config->max_regions);
 	return 0;
 }
 

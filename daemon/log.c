@@ -221,14 +221,16 @@ static bool take_token(void)
 	return true;
 }
 
-/* Says what has been left out, as soon as that can be said. False: it can't yet. */
+/* Says what has been left out, by a `format` of the count, an "s" and "was" or "were", as soon as
+ * that can be said. False: it can't yet. */
 static bool tell(uint64_t *count, const char *format)
 {
 	char text[128];
 
 	if (!*count)
 		return true;
-	snprintf(text, sizeof(text), format, *count);
+	snprintf(text, sizeof(text), format, *count, sentence_s(*count),
+		*count == 1 ? "was" : "were");
 	if (!deliver(LOG_WARNING, text, NULL, 0))
 		return false;
 	*count = 0;
@@ -256,8 +258,8 @@ void log_line(int priority, const struct log_context *context, const char *forma
 	va_end(arguments);
 	escape(raw, foreign, text, sizeof(text));
 	count = fields_of(context, fields);
-	if (!tell(&lost, "%" PRIu64 " lines were lost: the log was not read") ||
-		!tell(&suppressed, "%" PRIu64 " lines about clients were left out: too many") ||
+	if (!tell(&lost, "%" PRIu64 " line%s %s lost: the log was not read") ||
+		!tell(&suppressed, "%" PRIu64 " line%s about clients %s left out: too many") ||
 		!deliver(priority, text, fields, count))
 		lost++;
 unlock:

@@ -93,9 +93,10 @@ static void announce(const struct server *server)
 
 	log_notice("%s", facts->choice);
 	log_notice("model %s: vocabulary %" PRIu32 ", rank %" PRIu32 ", target vocabulary %" PRIu32
-		   ", up to %" PRIu32 " rows of %" PRIu32 " steps, %.1f MiB of tables",
+		   ", up to %" PRIu32 " row%s of %" PRIu32 " step%s, %.1f MiB of tables",
 		server->model_name, facts->vocab, facts->rank, facts->target_vocab, facts->max_rows,
-		facts->max_steps, (double)facts->table_bytes / (1 << 20));
+		sentence_s(facts->max_rows), facts->max_steps, sentence_s(facts->max_steps),
+		(double)facts->table_bytes / (1 << 20));
 	for (uint32_t i = 0; i < server->replicas; i++)
 		for (uint32_t n = 0; n < facts->tensor_parallel; n++)
 			log_notice("replica %" PRIu32 ": device %s, %s", i,

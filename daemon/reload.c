@@ -145,20 +145,20 @@ static int check_model(
 	if (model->replicas != server->replicas || new->tensor_parallel != old->tensor_parallel)
 		return error_text_set(
 			refusal_about(refusal, SETTING(devices), SETTING(tensor_parallel)), EINVAL,
-			"there would be %" PRIu32 " replicas of %" PRIu32 " devices, now %" PRIu32
+			"there would be %" PRIu32 " replica%s of %" PRIu32 " device%s, now %" PRIu32
 			" of %" PRIu32 "; that needs a restart",
-			model->replicas, new->tensor_parallel, server->replicas,
-			old->tensor_parallel);
+			model->replicas, sentence_s(model->replicas), new->tensor_parallel,
+			sentence_s(new->tensor_parallel), server->replicas, old->tensor_parallel);
 	if (new->vocab != old->vocab)
 		return error_text_set(refusal_about(refusal, SETTING(model_path), 0), EINVAL,
-			"the new model scores %" PRIu32 " ids, the old one %" PRIu32
+			"the new model scores %" PRIu32 " id%s, the old one %" PRIu32
 			"; that needs a restart",
-			new->vocab, old->vocab);
+			new->vocab, sentence_s(new->vocab), old->vocab);
 	if (new->device_count != old->device_count)
 		return error_text_set(&refusal->sentence, EINVAL,
-			"the new heads take %" PRIu32 " devices, the old ones %" PRIu32
+			"the new heads take %" PRIu32 " device%s, the old ones %" PRIu32
 			"; that needs a restart",
-			new->device_count, old->device_count);
+			new->device_count, sentence_s(new->device_count), old->device_count);
 	for (uint32_t i = 0; i < new->device_count; i++)
 		if (strcmp(new->devices[i].uuid, old->devices[i].uuid) != 0)
 			return error_text_set(&refusal->sentence, EINVAL,

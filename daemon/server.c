@@ -151,8 +151,9 @@ static void drain_timeout(uv_timer_t *timer)
 
 	if (server->connection_count)
 		log_warning("drain_timeout is over; %" PRIu32
-			    " connections are closed with work in flight",
-			server->connection_count);
+			    " connection%s %s closed with work in flight",
+			server->connection_count, sentence_s(server->connection_count),
+			sentence_is(server->connection_count));
 	else
 		log_warning("drain_timeout is over with a launch under way");
 	server->exit_code = EXIT_FAILURE;
@@ -194,8 +195,8 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 		server_settle(server);
 		return;
 	}
-	log_warning("a second signal: stopping now, %" PRIu32 " requests are dropped",
-		server->inflight);
+	log_warning("a second signal: stopping now, %" PRIu32 " request%s %s dropped",
+		server->inflight, sentence_s(server->inflight), sentence_is(server->inflight));
 	server->exit_code = EXIT_FAILURE;
 	close_all(server, "stopped by a second signal");
 	server_stop(server);

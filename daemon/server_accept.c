@@ -32,8 +32,9 @@ static void accept_retry(uv_timer_t *timer)
 static void pause_accepting(struct server *server, int code)
 {
 	if (!server->accept_paused)
-		log_warning("accepting pauses with %" PRIu32 " connections open: %s%s",
-			server->connection_count, strerror(code), error_text_remedy(code));
+		log_warning("accepting pauses with %" PRIu32 " connection%s open: %s%s",
+			server->connection_count, sentence_s(server->connection_count),
+			strerror(code), error_text_remedy(code));
 	server->accept_paused = true;
 	uv_poll_stop(&server->listen_poll);
 	uv_timer_start(&server->accept_timer, accept_retry, LIMIT_ACCEPT_RETRY_US / 1000, 0);
@@ -66,9 +67,10 @@ static bool take_client(struct server *server, int fd)
 
 	if (server->connection_count >= config->max_connections) {
 		snprintf(text, sizeof(text),
-			"all %" PRIu32 " connections are in use (max_connections); come again "
-			"later",
-			config->max_connections);
+			"%" PRIu32 " connection%s %s in use, all that max_connections allows; come "
+			"again later",
+			config->max_connections, sentence_s(config->max_connections),
+			sentence_is(config->max_connections));
 		refuse_client(server, fd, text);
 		return true;
 	}
@@ -86,9 +88,10 @@ static bool take_client(struct server *server, int fd)
 	}
 	if (!user_may(user, user->connections, 1, config->max_user_connections)) {
 		snprintf(text, sizeof(text),
-			"this user has %" PRIu32 " connections, max_user_connections is %" PRIu32
+			"this user has %" PRIu32 " connection%s, max_user_connections is %" PRIu32
 			"; close some, or come again later",
-			user->connections, config->max_user_connections);
+			user->connections, sentence_s(user->connections),
+			config->max_user_connections);
 		refuse_client(server, fd, text);
 		user_drop(user);
 		return true;

@@ -204,8 +204,9 @@ static int check_table(const struct tensor *table, uint64_t rows_max, const char
 			CUT(100, table->name), CUT(20, table->dtype_name));
 	if (table->dimension_count != 2)
 		return error_text_set(error, EINVAL,
-			"tensor '%.*s' has %u dimensions: 2, [%s, rank], were expected",
-			CUT(100, table->name), table->dimension_count, rows_name);
+			"tensor '%.*s' has %u dimension%s: 2, [%s, rank], were expected",
+			CUT(100, table->name), table->dimension_count,
+			sentence_s(table->dimension_count), rows_name);
 	if (table->shape[0] < 1 || table->shape[0] > rows_max)
 		return error_text_set(error, EINVAL,
 			"tensor '%.*s' has %llu rows: 1 to %llu were expected",

@@ -107,10 +107,11 @@ static int read_tensor(const char *name, const json_t *entry, const unsigned cha
 				CUT(100, name));
 		if (needed != end - begin)
 			return error_text_set(error, EINVAL,
-				"tensor '%.*s': data_offsets span %llu bytes but its shape as "
+				"tensor '%.*s': data_offsets span %llu byte%s but its shape as "
 				"%.*s needs %llu",
 				CUT(100, name), (unsigned long long)(end - begin),
-				CUT(20, dtype_name), (unsigned long long)needed);
+				sentence_s(end - begin), CUT(20, dtype_name),
+				(unsigned long long)needed);
 	}
 	tensor.data = data + begin;
 	tensor.byte_count = end - begin;
@@ -161,17 +162,19 @@ static int check_coverage(const struct safetensors *file, const unsigned char *d
 				CUT(100, tensor->name), CUT(100, previous));
 		if (begin > position)
 			return error_text_set(error, EINVAL,
-				"%llu bytes before tensor '%.*s' belong to no tensor: the format "
-				"allows no gaps",
-				(unsigned long long)(begin - position), CUT(100, tensor->name));
+				"tensor '%.*s' begins %llu byte%s behind the end of what is before "
+				"it: the format allows no gaps",
+				CUT(100, tensor->name), (unsigned long long)(begin - position),
+				sentence_s((uint64_t)(begin - position)));
 		position = begin + tensor->byte_count;
 		previous = tensor->name;
 	}
 	if (position != data + data_bytes)
 		return error_text_set(error, EINVAL,
-			"%llu bytes after the last tensor belong to none: the format allows no "
-			"trailing data",
-			(unsigned long long)((uint64_t)(data + data_bytes - position)));
+			"the file goes on for %llu byte%s after the last tensor: the format "
+			"allows no trailing data",
+			(unsigned long long)((uint64_t)(data + data_bytes - position)),
+			sentence_s((uint64_t)(data + data_bytes - position)));
 	return 0;
 }
 

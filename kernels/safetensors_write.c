@@ -26,8 +26,9 @@ static int add_tensor(json_t *header, const struct tensor_source *source, uint64
 		needed != source->byte_count ||
 		__builtin_add_overflow(*offset, source->byte_count, &end) || end > INT64_MAX)
 		return error_text_set(error, EINVAL,
-			"tensor '%.*s': %llu bytes don't match its dtype and shape",
-			CUT(100, source->name), (unsigned long long)source->byte_count);
+			"tensor '%.*s': its dtype and shape don't match its %llu byte%s",
+			CUT(100, source->name), (unsigned long long)source->byte_count,
+			sentence_s(source->byte_count));
 	if (json_object_get(header, source->name))
 		return error_text_set(
 			error, EINVAL, "tensor '%.*s' is given twice", CUT(100, source->name));

@@ -1,5 +1,7 @@
 #include "frame.h"
 
+#include "sentence.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -251,8 +253,8 @@ void frame_reader_describe(const struct frame_reader *reader, char *text, size_t
 		break;
 	case FRAME_MISSING_FDS:
 		snprintf(text, text_bytes,
-			"the frame declares %u descriptors, %u came with its first byte", header[3],
-			reader->fd_count);
+			"the frame declares %u descriptor%s, %u came with its first byte",
+			header[3], sentence_s(header[3]), reader->fd_count);
 		break;
 	case FRAME_SURPLUS_FDS:
 		snprintf(text, text_bytes, "descriptors arrived that no frame declares");

@@ -1,5 +1,6 @@
 #include "field.h"
 #include "pack.h"
+#include "sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -103,9 +104,10 @@ static int check_lengths(const struct draft_call *request, struct message_fault 
 	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
 		if (columns[i].count != request->rows)
 			return message_refuse(fault, ERROR_BAD_REQUEST,
-				"%s has %" PRIu32 " elements and anchors has %" PRIu32
+				"%s has %" PRIu32 " element%s and anchors has %" PRIu32
 				"; every column has one element a row",
-				columns[i].name, columns[i].count, request->rows);
+				columns[i].name, columns[i].count, sentence_s(columns[i].count),
+				request->rows);
 	return 0;
 }
 
@@ -266,9 +268,9 @@ int draft_reply_decode(
 	reply.row_count = reply.flags.count;
 	if (reply.token_count % reply.row_count)
 		return message_refuse(fault, ERROR_BAD_REQUEST,
-			"tokens has %" PRIu32 " elements, which is no multiple of the %" PRIu32
+			"tokens has %" PRIu32 " element%s, which is no multiple of the %" PRIu32
 			" in flags",
-			reply.token_count, reply.row_count);
+			reply.token_count, sentence_s(reply.token_count), reply.row_count);
 	*ret = reply;
 	return 0;
 }

@@ -48,4 +48,10 @@ static inline const char *sentence_s(uint64_t count)
 	return count == 1 ? "" : "s";
 }
 
+/* "%u row%s %s": 1 row is, 2 rows are. */
+static inline const char *sentence_is(uint64_t count)
+{
+	return count == 1 ? "is" : "are";
+}
+
 #endif

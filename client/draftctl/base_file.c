@@ -98,8 +98,9 @@ static int read_raw(const char *path, uint32_t vocab, uint32_t rows, uint32_t st
 	if (steps == 0 || (uint64_t)stat.st_size != block * rows * steps) {
 		r = error_text_set(error, EINVAL,
 			"%s has %" PRId64
-			" bytes; raw BF16 logits of %u rows need rows * steps * %" PRIu64,
-			path, (int64_t)stat.st_size, rows, block);
+			" byte%s; raw BF16 logits of %u row%s need rows * steps * %" PRIu64,
+			path, (int64_t)stat.st_size, sentence_s((uint64_t)stat.st_size), rows,
+			sentence_s(rows), block);
 		goto out;
 	}
 	logits = malloc((size_t)stat.st_size);

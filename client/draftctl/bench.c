@@ -193,10 +193,11 @@ static void warn_unsent(const struct load_options *options, const struct load_re
 {
 	if (load_kept_its_plan(result))
 		return;
-	command_warn("%s of %s planned requests were not sent before the end, and are in no "
+	command_warn("%s of %s planned requests %s not sent before the end, and %s in no "
 		     "latency: draftd answered %s a second, with at most %u in flight. Plan fewer, "
 		     "or take more --concurrency, --connections or --threads",
 		text_count(result->unsent).at, text_count(load_planned_count(result)).at,
+		result->unsent == 1 ? "was" : "were", sentence_is(result->unsent),
 		text_rate(result->seconds > 0 ? (double)result->requests / result->seconds : 0).at,
 		options->concurrency);
 }
@@ -210,8 +211,8 @@ static int judge(const struct bench *bench, const struct bench_verdict *verdict)
 		return command_fail(
 			"replies differ from the CPU backend's; the report has the first one");
 	if (failed > 0)
-		return command_fail(
-			"%" PRIu64 " requests failed; the report names the errors", failed);
+		return command_fail("%" PRIu64 " request%s failed; the report names the errors",
+			failed, sentence_s(failed));
 	if (bench->wanted.ramp_us > 0 && bench->ramp.kept == 0)
 		return command_fail(
 			"no rate that was tried keeps a p99 of %g us", bench->wanted.ramp_us);

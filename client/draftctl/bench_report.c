@@ -157,7 +157,7 @@ static void print_errors(const struct load_result *result)
 static void print_environment(const struct environment *environment)
 {
 	printf("%s, %s, %u processor%s", environment->date, environment->processor,
-		environment->processors, environment->processors == 1 ? "" : "s");
+		environment->processors, sentence_s(environment->processors));
 	if (environment->devices[0] != '\0')
 		printf(", draftd on %s", environment->devices);
 	if (environment->driver[0] != '\0')
@@ -184,17 +184,18 @@ static void print_load(const struct load_options *options, const struct draft_mo
 		printf("%s arrivals, ",
 			options->arrival == ARRIVAL_POISSON ? "poisson" : "constant");
 	if (options->schedule.count > 0)
-		printf("%zu scheduled arrivals, ", options->schedule.count);
+		printf("%zu scheduled arrival%s, ", options->schedule.count,
+			sentence_s(options->schedule.count));
 	printf("%s%u in flight%s over %u connection%s, %u thread%s; ",
 		load_is_open(options) ? "at most " : "", options->concurrency,
 		all ? " (all that draftd takes)" : "", options->connections,
-		options->connections == 1 ? "" : "s", options->threads,
-		options->threads == 1 ? "" : "s");
+		sentence_s(options->connections), options->threads, sentence_s(options->threads));
 	if (options->mix.count > 1)
 		printf("%u kinds of requests, base ", options->mix.count);
 	else
-		printf("%u row%s of %u steps, temperature %g, base ", kind->rows,
-			kind->rows == 1 ? "" : "s", kind->steps, kind->temperature);
+		printf("%u row%s of %u step%s, temperature %g, base ", kind->rows,
+			sentence_s(kind->rows), kind->steps, sentence_s(kind->steps),
+			kind->temperature);
 	printf("%s%s\n", bench_base_names[options->base],
 		options->logits ? ", with draft logits" : "");
 }
@@ -246,8 +247,9 @@ void bench_report_print(const struct bench_report *report)
 		printf("rows where a NaN won: %s\n", text_count(result->nan_rows).at);
 	if (!verdict->verified)
 		return;
-	printf("verified: %u of %u sampled replies equal the CPU backend's, bit for bit\n",
-		verdict->checked - verdict->different, verdict->checked);
+	printf("verified: %u of %u sampled %s the CPU backend's, bit for bit\n",
+		verdict->checked - verdict->different, verdict->checked,
+		verdict->checked == 1 ? "reply equals" : "replies equal");
 	if (verdict->different > 0)
 		printf("  first difference: %s\n", verdict->first);
 }

@@ -41,9 +41,11 @@ const struct tensor *case_file_tensor(const struct safetensors *file, const char
 	}
 	if (tensor->dimension_count != dimension_count || tensor->byte_count == 0) {
 		error_text_set(error, EINVAL,
-			"%s: \"%s\" has %u dimensions and %" PRIu64
-			" bytes; it must have %u dimensions, none of them 0",
-			path, name, tensor->dimension_count, tensor->byte_count, dimension_count);
+			"%s: \"%s\" has %u dimension%s and %" PRIu64
+			" byte%s; it must have %u dimension%s, none of them 0",
+			path, name, tensor->dimension_count, sentence_s(tensor->dimension_count),
+			tensor->byte_count, sentence_s(tensor->byte_count), dimension_count,
+			sentence_s(dimension_count));
 		return NULL;
 	}
 	return tensor;

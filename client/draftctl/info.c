@@ -49,10 +49,12 @@ static void print_table(const struct draft *draft, json_t *stats, const struct c
 		printf(", tensor parallel over %u", m->tensor_parallel);
 	putchar('\n');
 	devices_print(stdout, draft, stats, LABEL_WIDTH);
-	printf("limits          %u rows a request, %u steps a block, %u requests in flight\n",
-		m->max_rows, m->max_steps, m->max_inflight);
+	printf("limits          %u row%s a request, %u step%s a block, ", m->max_rows,
+		sentence_s(m->max_rows), m->max_steps, sentence_s(m->max_steps));
+	printf("%u request%s in flight\n", m->max_inflight, sentence_s(m->max_inflight));
 	printf("                frames up to %s", text_bytes(m->max_frame_bytes).at);
-	printf(", %u regions up to %s\n", m->max_regions, text_bytes(m->max_region_bytes).at);
+	printf(", %u region%s up to %s\n", m->max_regions, sentence_s(m->max_regions),
+		text_bytes(m->max_region_bytes).at);
 }
 
 /* The devices of each replica, as draftd's statistics list them. */

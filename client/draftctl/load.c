@@ -117,8 +117,9 @@ static int draw_blocks(struct load *load, struct error_text *error)
 	load->blocks = malloc(load->block_bytes * load->block_count);
 	load->temperatures = malloc(mix->count * load->rows_max * sizeof(*load->temperatures));
 	if (load->blocks == NULL || load->temperatures == NULL)
-		return error_text_set(error, ENOMEM, "no memory for %u buffers of %s",
-			load->block_count, text_bytes(load->block_bytes).at);
+		return error_text_set(error, ENOMEM, "no memory for %u buffer%s of %s",
+			load->block_count, sentence_s(load->block_count),
+			text_bytes(load->block_bytes).at);
 	random_bf16_normal(
 		&random, BASE_SCALE, load->blocks, load->block_bytes / 2 * load->block_count);
 	for (unsigned k = 0; k < mix->count; k++)

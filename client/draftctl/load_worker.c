@@ -216,9 +216,10 @@ static void draw_progress(const struct load *load, int64_t now_ns)
 		answered += atomic_load_explicit(&load->workers[i].answered, memory_order_relaxed);
 		failed += atomic_load_explicit(&load->workers[i].failed, memory_order_relaxed);
 	}
-	fprintf(stderr, "\r%6.1f s  %s requests, ", seconds, text_count(answered).at);
+	fprintf(stderr, "\r%6.1f s  %s request%s, ", seconds, text_count(answered).at,
+		sentence_s(answered));
 	fprintf(stderr, "%s a second, ", text_rate((double)answered / seconds).at);
-	fprintf(stderr, "%s errors   ", text_count(failed).at);
+	fprintf(stderr, "%s error%s   ", text_count(failed).at, sentence_s(failed));
 }
 
 static void look_around(struct worker *worker, int64_t now_ns)

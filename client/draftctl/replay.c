@@ -369,7 +369,7 @@ static int run(const struct common *common, const void *values, char **operands)
 			break;
 	}
 	if (count > 1)
-		printf("%u of %u cases equal\n", equal, count);
+		printf("%u of %u case%s equal\n", equal, count, sentence_s(count));
 	draft_close(draft);
 	return equal == count ? EXIT_SUCCESS : EXIT_FAILURE;
 }

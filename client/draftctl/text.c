@@ -1,6 +1,7 @@
 #include "text.h"
 
 #include "proto/message.h"
+#include "proto/sentence.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -79,7 +80,7 @@ struct text text_bytes(uint64_t bytes)
 	struct text text;
 
 	if (bytes < 1024) {
-		snprintf(text.at, sizeof(text.at), "%" PRIu64 " bytes", bytes);
+		snprintf(text.at, sizeof(text.at), "%" PRIu64 " byte%s", bytes, sentence_s(bytes));
 		return text;
 	}
 	for (value /= 1024; value >= 999.5; value /= 1024)

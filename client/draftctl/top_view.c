@@ -1,5 +1,6 @@
 #include "top_view.h"
 
+#include "proto/sentence.h"
 #include "text.h"
 
 #include <math.h>
@@ -175,8 +176,8 @@ static struct text uptime(double seconds)
 		snprintf(text.at, sizeof(text.at), "%u h %02u min", (unsigned)(minutes / 60),
 			(unsigned)(minutes % 60));
 	else
-		snprintf(text.at, sizeof(text.at), "%u days %02u h", (unsigned)(minutes / 1440),
-			(unsigned)(minutes / 60 % 24));
+		snprintf(text.at, sizeof(text.at), "%u day%s %02u h", (unsigned)(minutes / 1440),
+			sentence_s(minutes / 1440), (unsigned)(minutes / 60 % 24));
 	return text;
 }
 

@@ -46,10 +46,10 @@ static int check_served(
 		model->target_vocab == served->target_vocab)
 		return 0;
 	return error_text_set(error, EINVAL,
-		"--model has V %u, R %u and %u target tokens; draftd serves \"%s\" with V "
+		"--model has V %u, R %u and %u target token%s; draftd serves \"%s\" with V "
 		"%u, R %u and %u",
-		model->vocab, model->rank, model->target_vocab, served->name, served->vocab,
-		served->rank, served->target_vocab);
+		model->vocab, model->rank, model->target_vocab, sentence_s(model->target_vocab),
+		served->name, served->vocab, served->rank, served->target_vocab);
 }
 
 static int allocate_samples(struct verify *verify, bool logits, struct error_text *error)

@@ -279,8 +279,9 @@ int cpu_open(const struct markov_options *options, const struct checkpoint *chec
 		result = allocate_rows(cpu, options->max_rows);
 	if (result < 0)
 		error_text_set(error, ENOMEM,
-			"no memory for %u rows on %u threads: lower max_rows or threads",
-			options->max_rows, pool_threads(cpu->pool));
+			"no memory for %u row%s on %u thread%s: lower max_rows or threads",
+			options->max_rows, sentence_s(options->max_rows), pool_threads(cpu->pool),
+			sentence_s(pool_threads(cpu->pool)));
 out:
 	if (result < 0) {
 		cpu_close(cpu);

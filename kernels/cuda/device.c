@@ -49,7 +49,7 @@ static int find_ordinal(const char *name, int count, int *ret, struct error_text
 	if (*name && !*end) {
 		if (index < 0 || index >= count)
 			return error_text_set(error, ENXIO,
-				"devices: \"%s\" is not below the %d GPUs that are visible", name,
+				"devices: \"%s\" is not below %d, the count of visible GPUs", name,
 				count);
 		*ret = (int)index;
 		return 0;

@@ -10,7 +10,7 @@ import pytest
 
 import golden
 import wire_codec
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, draftctl
 from wire_codec import ErrorReply, frame, pack, request
 
 CASE = golden.case("greedy_small")
@@ -51,6 +51,27 @@ def test_one_row_of_one_step_is_enough(start):
     assert len(daemon.probe.call("draft", rows(1))[0]["tokens"]) == 1
     with refused("TOO_LARGE", "rows is 2", "1"):
         daemon.probe.call("draft", rows(2))
+
+
+def test_one_is_no_plural(start):
+    """In the log, in refusals, in what draftctl prints."""
+    daemon = start(
+        "--max-rows", "1", "--max-steps", "1", "--max-connections", "2", "--max-inflight", "1", "--max-regions", "1",
+    )
+    assert "up to 1 row of 1 step, " in daemon.log
+    info = draftctl("info", socket=daemon.socket).stdout
+    assert "1 row a request, 1 step a block, 1 request in flight\n" in info and ", 1 region up to " in info
+    with refused("BAD_REQUEST", "base has 1 byte, "):
+        daemon.probe.call("draft", rows(1) | {"base": b"x"})
+    with refused("BAD_REQUEST", "positions has 1 element and anchors has 2"):
+        daemon.probe.call("draft", rows(1) | {"anchors": [1, 1]})
+    result, (fd,) = daemon.probe.call("region_open", {"bytes": 1, "memory": "host"})
+    os.close(fd)
+    with refused("RESOURCE_EXHAUSTED", "this connection has 1 region, the most is 1 "):
+        daemon.probe.call("region_open", {"bytes": 1, "memory": "host"})
+    daemon.probe.call("region_close", {"region": result["region"]})
+    with daemon.connect():
+        assert "2 connections are in use, all that max_connections allows" in draftctl("ping", socket=daemon.socket).stderr
 
 
 def test_steps_above_the_most_write_nothing(start):

@@ -238,7 +238,7 @@ def test_refused_requests(start):
         bad(draft.InvalidArgument, "deadline_us is -1", deadline_us=-1)
         answered(draft.BadRequest, "deadline_us", deadline_us=3600 * 1000000 + 1)
         # columns
-        bad(draft.InvalidArgument, f"positions has 1 values where anchors has {rows}", positions=[1])
+        bad(draft.InvalidArgument, f"positions has 1 value where anchors has {rows}", positions=[1])
         bad(draft.InvalidArgument, "anchors can't be a column", anchors=[-1] * rows)
         bad(draft.InvalidArgument, "anchors can't be a column", anchors=[2**32] * rows)
         bad(draft.InvalidArgument, "anchors can't be a column", anchors=5)
@@ -834,7 +834,7 @@ def test_gpus_are_counted_by_uuid(monkeypatch):
     monkeypatch.setattr(_cuda.ctypes, "CDLL", lambda name: Driver())
     assert _cuda.ordinal_of("GPU-10111213-1415-1617-1819-1A1b1c1d1e1f") == 1
     for uuid in "GPU-\ufffd", "GPU-1", "", "GPU-10111213-1415-1617-1819-1a1b1c1d1e20":
-        refused(draft.NotSupported, f"draftd's {uuid} is not among this process's 2 GPUs", _cuda.ordinal_of, uuid)
+        refused(draft.NotSupported, f"draftd's {uuid} is not among this process's GPUs (2)", _cuda.ordinal_of, uuid)
     del Driver.cuDeviceGetUuid_v2
     refused(draft.NotSupported, "newer driver", _cuda.ordinal_of, "GPU-1")
 

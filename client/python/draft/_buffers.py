@@ -13,6 +13,12 @@ from typing import Any, Sequence
 
 from .errors import invalid
 
+
+def plural(count: int, word: str) -> str:
+    """"1 row", "2 rows"."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 # One letter a column, as in the modules struct and array; the letters of a buffer that has the same bits.
 UINT32, INT64, FLOAT32 = "I", "q", "f"
 _KINDS = {
@@ -122,7 +128,7 @@ def column(name: str, kind: str, values: Any, rows: int | None = None) -> memory
         except (TypeError, OverflowError, ValueError) as error:
             raise invalid(f"{name} can't be a column: {error}; it has {what}, one a row") from None
     if rows is not None and len(view) != rows:
-        raise invalid(f"{name} has {len(view)} values where anchors has {rows}; each has one a row")
+        raise invalid(f"{name} has {plural(len(view), 'value')} where anchors has {rows}; each has one a row")
     return view
 
 

@@ -25,5 +25,5 @@ def ordinal_of(uuid: str) -> int:
     except AttributeError as error:
         raise NotSupported(-errno.ENOTSUP, f"device memory needs a newer driver of NVIDIA's: {error}") from None
     raise NotSupported(
-        -errno.ENOTSUP, f"draftd's {uuid} is not among this process's {count.value} GPUs; check CUDA_VISIBLE_DEVICES"
+        -errno.ENOTSUP, f"draftd's {uuid} is not among this process's GPUs ({count.value}); check CUDA_VISIBLE_DEVICES"
     )

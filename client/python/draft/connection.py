@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Sequence, Union
 
 from . import _native
-from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number, octets, path, text
+from ._buffers import FLOAT32, INT64, UINT32, address_of, column, inline, number, octets, path, plural, text
 from ._library import MEMORY, Options, Place, Request, ResultView, free, library
 from ._native import Handle, Sealed, take_back
 from .errors import TYPED_ERROR_BASE, ConnectionBusy, ConnectionLost, TooLarge, connect_error_of, error_of, invalid
@@ -227,7 +227,7 @@ class Connection(Sealed):
         writes `base`, and record it again only after the answer. At most 4 a connection."""
         given = octets("handle", handle)
         if len(given) != HANDLE_BYTES:
-            raise invalid(f"handle has {len(given)} bytes; an event's has {HANDLE_BYTES}")
+            raise invalid(f"handle has {plural(len(given), 'byte')}; an event's has {HANDLE_BYTES}")
         where = None if device is None else text("device", device)
         with self._enter():
             connection = self._open()

@@ -13,7 +13,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, Sequence
 
 from . import _cuda, _dlpack
-from ._buffers import integers, number
+from ._buffers import integers, number, plural
 from ._library import Place, library
 from ._native import Pointer, Sealed
 from .errors import ConnectionBusy, RegionInUse, invalid
@@ -69,7 +69,7 @@ class Region(Sealed):
                 pass  # once dropped, it is closed by the connection's next call
 
     def __repr__(self) -> str:
-        return f"<draft.Region of {self.nbytes} bytes of {self.memory} memory{'' if self._is_open() else ', closed'}>"
+        return f"<draft.Region of {plural(self.nbytes, 'byte')} of {self.memory} memory{'' if self._is_open() else ', closed'}>"
 
     def _is_open(self) -> bool:
         handle = self._connection._handle

@@ -200,7 +200,6 @@ START_TEST(clients_get_printable_ascii_only)
 END_TEST
 
 /* Nobody reads: no line waits, none goes out by half, and how many are lost is said. */
-/* Nobody reads: no line waits, none goes out by half, and how many are lost is said. */
 START_TEST(a_full_pipe_loses_lines_and_they_are_counted)
 {
 	static char page[4096];
@@ -230,6 +229,15 @@ START_TEST(a_full_pipe_loses_lines_and_they_are_counted)
 		"draftd: info: again\ndraftd: info: and on\n",
 		10 - lines);
 	ck_assert_str_eq(written(), expected);
+
+	for (pages = 0; pages < 16; pages++)
+		ck_assert_int_eq(write(STDERR_FILENO, page, sizeof(page)), sizeof(page));
+	log_info("the only one");
+	for (; pages > 0; pages--)
+		ck_assert_int_eq(read(from_stderr, page, sizeof(page)), sizeof(page));
+	log_info("again");
+	ck_assert_str_eq(written(),
+		"draftd: warning: 1 line was lost: the log was not read\ndraftd: info: again\n");
 }
 END_TEST
 

@@ -70,6 +70,8 @@ END_TEST
 
 START_TEST(bytes)
 {
+	ck_assert_str_eq(text_bytes(1).at, "1 byte");
+	ck_assert_str_eq(text_bytes(0).at, "0 bytes");
 	ck_assert_str_eq(text_bytes(1023).at, "1023 bytes");
 	ck_assert_str_eq(text_bytes(1024).at, "1.00 KiB");
 	ck_assert_str_eq(text_bytes(64u << 20).at, "64.0 MiB");

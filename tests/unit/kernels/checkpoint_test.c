@@ -116,7 +116,7 @@ static const struct {
 	{{{"x" W1, "BF16", 2, 7, 4}, {W2, "BF16", 2, 5, 4}}, 2, -ENOENT, "'" W1 "'"},
 	{{{W1, "F32", 2, 7, 4}, {W2, "BF16", 2, 5, 4}}, 2, -EINVAL, W1 "' is F32: BF16"},
 	{{{W1, "BF16", 2, 7, 4}, {W2, "F32", 2, 5, 4}}, 2, -EINVAL, W2 "' is F32: BF16"},
-	{{{W1, "BF16", 1, 7, 0}, {W2, "BF16", 2, 5, 4}}, 2, -EINVAL, "1 dimensions"},
+	{{{W1, "BF16", 1, 7, 0}, {W2, "BF16", 2, 5, 4}}, 2, -EINVAL, "1 dimension:"},
 	{{{W1, "BF16", 2, 7, 4}, {W2, "BF16", 3, 5, 4}}, 2, -EINVAL, "3 dimensions"},
 	{{{W1, "BF16", 2, 7, 4}, {W2, "BF16", 2, 5, 3}}, 2, -EINVAL, "rank 4 but"},
 	{{{W1, "BF16", 2, 0, 4}, {W2, "BF16", 2, 5, 4}}, 2, -EINVAL, "0 rows"},

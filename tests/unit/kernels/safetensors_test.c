@@ -98,9 +98,9 @@ static const struct {
 	{ONE("\"BF16\"", "[1]", "[0]"), 2, "data_offsets"},
 	{ONE("\"BF16\"", "[1]", "[0,2,4]"), 2, "data_offsets"},
 	{ONE("\"BF16\"", "[1]", "{}"), 2, "data_offsets"},
-	{ONE("\"BF16\"", "[1]", "[2,4]"), 4, "2 bytes before tensor 't'"},
+	{ONE("\"BF16\"", "[1]", "[2,4]"), 4, "tensor 't' begins 2 bytes behind"},
 	{ONE("\"BF16\"", "[1]", "[0,2]"), 5, "3 bytes after"},
-	{"{}", 1, "1 bytes after"},
+	{"{}", 1, "for 1 byte after"},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
 	 "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[3,7]}}",
 		7, "tensor 'b' overlaps tensor 'a'"},
@@ -109,7 +109,7 @@ static const struct {
 		4, "overlaps"},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
 	 "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
-		3, "1 bytes before tensor 'b'"},
+		3, "tensor 'b' begins 1 byte behind"},
 	{"{\"__metadata__\":5}", 0, "__metadata__"},
 	{"{\"__metadata__\":{\"k\":5}}", 0, "'k' must be a string"},
 	{"{\"evil\\n<3>name\":1}", 0, "evil?<3>name"},

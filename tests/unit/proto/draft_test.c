@@ -73,7 +73,7 @@ static const struct {
 	{PAIR("seeds", "\x92\x00\xca\x00\x00\x00\x00"),
 		"element 1 of seeds must be an integer of at most 64 bits"},
 	{PAIR("seeds", "\x91\x01"),
-		"seeds has 1 elements and anchors has 2; every column has one element a row"},
+		"seeds has 1 element and anchors has 2; every column has one element a row"},
 	{NO_PAIR("seeds"), "seeds is missing"},
 
 	{PAIR("temperatures", "\x92\xca\x7f\xc0\x00\x00\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00"),
@@ -87,7 +87,7 @@ static const struct {
 	{PAIR("slots", "\x92" I64_MIN U63_END), NULL},
 	{PAIR("slots", "\x92\x00" U63_PAST), I64_TEXT("1 of slots")},
 	{PAIR("slots", "\x91\x00"),
-		"slots has 1 elements and anchors has 2; every column has one element a row"},
+		"slots has 1 element and anchors has 2; every column has one element a row"},
 	{PAIR("slots", "\xc0"), "slots must be an array of at least 1 element, each an integer "
 				"from -9223372036854775808 to 9223372036854775807"},
 

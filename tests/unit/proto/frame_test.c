@@ -126,7 +126,7 @@ static const struct {
 	{"DT\x00", 3, FRAME_BAD_VERSION, "the frame's version is 0, this side speaks 1"},
 	{"DT\x01\x05", 4, FRAME_TOO_MANY_FDS, "the frame declares 5 descriptors, the most is 4"},
 	{"DT\x01\x01", 4, FRAME_MISSING_FDS,
-		"the frame declares 1 descriptors, 0 came with its first byte"},
+		"the frame declares 1 descriptor, 0 came with its first byte"},
 	{HEADER("\0", "\0\0\x10\x01"), 8, FRAME_TOO_LONG,
 		"the frame's body is 4097 bytes, the most is 4096"},
 	{HEADER("\0", "\xff\xff\xff\xff"), 8, FRAME_TOO_LONG,
@@ -424,7 +424,7 @@ START_TEST(missing_and_truncated)
 	ck_assert_int_eq(frame_reader_next(&reader, &frame), 1);
 	ck_assert_int_eq(close(frame.fds[0]), 0);
 	assert_broken(&reader, FRAME_MISSING_FDS,
-		"the frame declares 1 descriptors, 0 came with its first byte");
+		"the frame declares 1 descriptor, 0 came with its first byte");
 	frame_reader_done(&reader);
 
 	frame_reader_init(&reader, LIMIT);
