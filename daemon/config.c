@@ -153,7 +153,7 @@ static int parse_command_line(
 		r = option_set(option, optarg, config, &why);
 		if (r < 0)
 			return error_text_set(error, -r, "--%s %s", option->name, why.text);
-		config->lines[option - options] = 0;
+		config->origins[option - options] = ORIGIN_COMMAND_LINE;
 	}
 	if (optind < argc)
 		return error_text_set(error, EINVAL, "\"%.*s\" is no option; see draftd --help",

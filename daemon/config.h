@@ -14,8 +14,12 @@
 
 #define OPTIONS_MAX 64 /* rows of options.h's table, at most */
 
+/* Where an option's value is from: a line of the file, or one of these. */
+#define ORIGIN_DEFAULT      0u
+#define ORIGIN_COMMAND_LINE UINT32_MAX
+
 struct config {
-	uint32_t lines[OPTIONS_MAX]; /* of each option, where the file's value is the one in use */
+	uint32_t origins[OPTIONS_MAX]; /* of each option's value */
 
 	/* where and what */
 	char *config_path;    /* NULL: none */

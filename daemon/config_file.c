@@ -179,12 +179,12 @@ static int take_setting(void *user, const char *section, const char *key, const 
 		return 0;
 	}
 	index = (size_t)(option - options);
-	if (reader->config->lines[index] > 0) {
+	if (reader->config->origins[index] > 0) {
 		refuse(reader, EINVAL, "[%s] %s was set in line %u already; remove one of the two",
-			section, key, reader->config->lines[index]);
+			section, key, reader->config->origins[index]);
 		return 0;
 	}
-	reader->config->lines[index] = reader->line;
+	reader->config->origins[index] = reader->line;
 	r = option_set(option, reader->value, reader->config, &error);
 	if (r < 0) {
 		refuse(reader, -r, "[%s] %s %s", section, key, error.text);

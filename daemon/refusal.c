@@ -18,27 +18,41 @@ struct error_text *refusal_about(struct refusal *refusal, size_t first, size_t s
 	return &refusal->sentence;
 }
 
-void refusal_place_at(struct refusal *refusal, const char *path, unsigned line)
+/* `typed`: the option of the command line that does not fit the line, or NULL. */
+static void place(struct refusal *refusal, const char *path, unsigned line, const char *typed)
 {
 	const struct error_text why = refusal->sentence;
 	const int bytes = sentence_cut(path, line > 0 ? FILE_BYTES_BY_LINE : FILE_BYTES);
 
 	if (line > 0)
-		error_text_set(&refusal->sentence, EINVAL, "%.*s:%u: %.*s", bytes, path, line,
-			CUT(370, why.text));
+		error_text_set(&refusal->sentence, EINVAL, "%.*s:%u%s%s: %.*s", bytes, path, line,
+			typed ? " and --" : "", typed ? typed : "", CUT(340, why.text));
 	else
 		error_text_set(
 			&refusal->sentence, EINVAL, "%.*s: %.*s", bytes, path, CUT(300, why.text));
 	refusal->file_bytes = (size_t)bytes;
 }
 
+void refusal_place_at(struct refusal *refusal, const char *path, unsigned line)
+{
+	place(refusal, path, line, NULL);
+}
+
 void refusal_place(struct refusal *refusal, const struct config *config)
 {
-	unsigned line = 0;
+	const char *typed = NULL;
+	uint32_t line = 0;
 
-	for (size_t i = 0; i < 2 && refusal->about[i] > 0 && line == 0; i++)
-		line = config->lines[options_at(refusal->about[i]) - options];
+	for (size_t i = 0; i < 2 && refusal->about[i] > 0; i++) {
+		const struct option_info *option = options_at(refusal->about[i]);
+		const uint32_t origin = config->origins[option - options];
+
+		if (origin == ORIGIN_COMMAND_LINE)
+			typed = option->name;
+		else if (line == 0)
+			line = origin;
+	}
 	if (line > 0)
-		refusal_place_at(refusal, config->config_path, line);
+		place(refusal, config->config_path, line, typed);
 	refusal_about(refusal, 0, 0);
 }

@@ -607,7 +607,7 @@ START_TEST(command_line_goes_before_the_file)
 END_TEST
 
 /* What no single line shows: the line of the setting that the sentence speaks of first, of those
- * that are from the file. */
+ * that are from the file, and the option that it does not fit. */
 static const struct {
 	const char *text, *option, *value; /* of the command line */
 	const char *error;                 /* behind the file's name */
@@ -615,24 +615,32 @@ static const struct {
 	{"[limits]\nmax_frame_bytes = 2M\nmax_output_bytes = 1M\n", NULL, NULL,
 		":3: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
 	{"[limits]\nmax_frame_bytes = 2M\n", "--max-output-bytes", "1M",
-		":2: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
+		":2 and --max-output-bytes: max_output_bytes is 1048576, less than "
+		"max_frame_bytes, 2097152"},
 	{"[limits]\nmax_output_bytes = 1M\n", "--max-frame-bytes", "2M",
-		":2: max_output_bytes is 1048576, less than max_frame_bytes, 2097152"},
+		":2 and --max-frame-bytes: max_output_bytes is 1048576, less than max_frame_bytes, "
+		"2097152"},
 	{"[limits]\nmax_region_bytes = 16G\n", NULL, NULL, ":2: max_memory_bytes is"},
 	{"[backend]\n\ndevices = 0,0\n", NULL, NULL, ":3: devices has 0 twice"},
-	{"[backend]\nname = cpu\n", "--devices", "0", ":2: devices has \"0\", but backend is cpu"},
+	{"[backend]\nname = cpu\n", "--devices", "0",
+		":2 and --devices: devices has \"0\", but backend is cpu"},
 	{"[backend]\nname = cpu\ndevices = 0\n", NULL, NULL, ":3: devices has \"0\", but backend"},
-	{"[backend]\ntensor_parallel = 2\n", "--devices", "0,1,2", ":2: tensor_parallel is 2, and"},
-	{"[backend]\ndevices = 0,1,2\n", "--tensor-parallel", "2", ":2: tensor_parallel is 2, and"},
+	{"[backend]\ntensor_parallel = 2\n", "--devices", "0,1,2",
+		":2 and --devices: tensor_parallel is 2, and"},
+	{"[backend]\ndevices = 0,1,2\n", "--tensor-parallel", "2",
+		":2 and --tensor-parallel: tensor_parallel is 2, and"},
 	{"[backend]\nname = cpu\ntensor_parallel = 2\n", NULL, NULL,
 		":3: tensor_parallel is 2, but"},
-	{"[backend]\nname = cpu\n", "--tensor-parallel", "2", ":2: tensor_parallel is 2, but"},
+	{"[backend]\nname = cpu\n", "--tensor-parallel", "2",
+		":2 and --tensor-parallel: tensor_parallel is 2, but"},
 	{"[backend]\ntensor_parallel = 0\ndevices = 0,1,2\n", NULL, NULL, ":3: devices lists 3"},
-	{"[backend]\ntensor_parallel = 0\n", "--devices", "0,1,2", ":2: devices lists 3"},
-	{"[backend]\nname = auto\n", "--devices", "CPU", ":2: devices names the CPU, but"},
+	{"[backend]\ntensor_parallel = 0\n", "--devices", "0,1,2",
+		":2 and --devices: devices lists 3"},
+	{"[backend]\nname = auto\n", "--devices", "CPU",
+		":2 and --devices: devices names the CPU, but"},
 	/* whatever words a value has */
 	{"[backend]\ntensor_parallel = 1\nname = cpu\n", "--devices", "tensor_parallel",
-		":3: devices has \"tensor_parallel\", but backend is cpu"},
+		":3 and --devices: devices has \"tensor_parallel\", but backend is cpu"},
 };
 
 START_TEST(what_settings_say_together_has_a_line)

@@ -12,14 +12,16 @@ Suite *refusal_suite(void);
 static struct config config;
 static struct refusal refusal;
 
-/* max_rows is from line 3 of "some.conf", max_queue from line 7. */
+/* max_rows is from line 3 of "some.conf", max_queue from line 7, max_inflight from the command
+ * line. */
 static void setup(void)
 {
 	static char path[] = "some.conf";
 
 	config = (struct config){.config_path = path};
-	config.lines[options_at(SETTING(max_rows)) - options] = 3;
-	config.lines[options_at(SETTING(max_queue)) - options] = 7;
+	config.origins[options_at(SETTING(max_rows)) - options] = 3;
+	config.origins[options_at(SETTING(max_queue)) - options] = 7;
+	config.origins[options_at(SETTING(max_inflight)) - options] = ORIGIN_COMMAND_LINE;
 	refusal = (struct refusal){0};
 }
 
@@ -38,6 +40,10 @@ static const struct {
 	{SETTING(max_steps), SETTING(max_rows), "some.conf:3: no"},
 	{SETTING(max_steps), SETTING(devices), "no"},
 	{SETTING(max_steps), 0, "no"},
+	{SETTING(max_rows), SETTING(max_inflight), "some.conf:3 and --max-inflight: no"},
+	{SETTING(max_inflight), SETTING(max_queue), "some.conf:7 and --max-inflight: no"},
+	{SETTING(max_inflight), SETTING(max_steps), "no"},
+	{SETTING(max_inflight), 0, "no"},
 	{0, 0, "no"},
 };
 
