@@ -238,6 +238,32 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 	return 0;
 }
 
+static bool is_of_gpu(const struct option_info *option)
+{
+	return option->offset == SETTING(devices) || option->offset == SETTING(tensor_parallel) ||
+	       (option->section && strcmp(option->section, "cuda") == 0);
+}
+
+void config_list_of_gpu(const struct config *config, char *text, size_t text_bytes)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < options_count && used < text_bytes; i++) {
+		const struct option_info *option = &options[i];
+		const char *comma = used > 0 ? ", " : "";
+
+		if (!is_of_gpu(option) || config->origins[i] == ORIGIN_DEFAULT)
+			continue;
+		if (config->origins[i] == ORIGIN_COMMAND_LINE)
+			used += (size_t)snprintf(
+				text + used, text_bytes - used, "%s--%s", comma, option->name);
+		else
+			used += (size_t)snprintf(text + used, text_bytes - used, "%s[%s] %s", comma,
+				option->section, option->key);
+	}
+}
+
 void config_done(struct config *config)
 {
 	free(config->config_path);

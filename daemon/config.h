@@ -80,6 +80,10 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 uint64_t config_held_max(const struct config *config);
 uint64_t config_held_max_connection(const struct config *config);
 
+/* Names the settings that were given and that only GPUs use, as they were given: "--devices, [cuda]
+ * form"; "": none. */
+void config_list_of_gpu(const struct config *config, char *text, size_t text_bytes);
+
 void config_done(struct config *config); /* frees the strings; of a zeroed one: nothing */
 
 #endif

@@ -149,6 +149,12 @@
 #define LIMIT_LOG_LINES_PER_S 50
 #define LIMIT_LOG_LINES_BURST 200
 
+/* A load says to the service manager every so often that it goes on, and that it may take so much
+ * longer; one that takes no longer than this is not worth a line of the log for each phase. */
+#define LIMIT_LOAD_SAYS_US      1000000ull
+#define LIMIT_LOAD_EXTENSION_US 30000000ull
+#define LIMIT_LOAD_QUIET_US     1000000ull
+
 #define LIMIT_THREADS_MAX       256
 #define LIMIT_CONFIG_LINE_BYTES 4096
 #define LIMIT_CONFIG_FILE_BYTES (1 << 20)

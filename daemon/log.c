@@ -166,10 +166,11 @@ static int send_to_journal(int priority, const char *text, const struct field *f
 	return 0;
 }
 
+static const char *const words[] = {
+	"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
+
 static bool write_line(int priority, const char *text, const struct field *fields, size_t count)
 {
-	static const char *const words[] = {
-		"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
 	char line[LINE_BYTES + 512];
 	size_t used = 0;
 
@@ -265,4 +266,23 @@ void log_line(int priority, const struct log_context *context, const char *forma
 unlock:
 	pthread_mutex_unlock(&lock);
 	errno = saved;
+}
+
+/* Of the functions here only such as a handler may call. */
+void log_in_handler(int priority, const char *text)
+{
+	char line[128] = "<0>draftd: ";
+	char *end;
+
+	if (priority > atomic_load_explicit(&level, memory_order_relaxed) ||
+		!poll_now(STDERR_FILENO, POLLOUT))
+		return;
+	line[1] = (char)('0' + priority);
+	if (destination == TO_PEOPLE)
+		end = stpcpy(stpcpy(stpcpy(line, "draftd: "), words[priority]), ": ");
+	else
+		end = line + strlen(line);
+	end = stpcpy(stpcpy(end, text), "\n");
+	if (write(STDERR_FILENO, line, (size_t)(end - line)) < 0)
+		return; /* there is nobody left to be told */
 }

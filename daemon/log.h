@@ -39,6 +39,10 @@ struct log_context {
 void log_line(int priority, const struct log_context *context, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The same for a constant of up to 100 bytes without control characters, in a handler of signals:
+ * to stderr, with the prefix that log_line() would give it. */
+void log_in_handler(int priority, const char *text);
+
 #define log_error(...)   log_line(LOG_ERR, NULL, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_WARNING, NULL, __VA_ARGS__)
 #define log_notice(...)  log_line(LOG_NOTICE, NULL, __VA_ARGS__)

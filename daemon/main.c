@@ -4,9 +4,12 @@
 #include "config.h"
 #include "limits.h"
 #include "listener.h"
+#include "load.h"
 #include "log.h"
 #include "model.h"
 #include "notify.h"
+#include "options.h"
+#include "reload.h"
 #include "server.h"
 
 #include <errno.h>
@@ -21,13 +24,21 @@
 
 /* The lock file to remove when a signal ends the start; later the loop handles signals. */
 static const char *volatile lock_to_remove;
+static volatile sig_atomic_t hangup_came; /* during the start */
 
 static void stop_while_starting(int number)
 {
-	(void)number;
 	if (lock_to_remove)
 		unlink(lock_to_remove);
+	log_in_handler(LOG_NOTICE, number == SIGTERM ? "stopped by SIGTERM before it was ready"
+						     : "stopped by SIGINT before it was ready");
 	_exit(EXIT_SUCCESS);
+}
+
+static void note_hangup(int number)
+{
+	(void)number;
+	hangup_came = true;
 }
 
 /* What the log writes to stderr must not end up in a socket or a file that happens to be opened
@@ -46,11 +57,12 @@ static void fill_standard_descriptors(void)
 static void handle_early_signals(void)
 {
 	struct sigaction stop = {.sa_handler = stop_while_starting};
+	struct sigaction note = {.sa_handler = note_hangup, .sa_flags = SA_RESTART};
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
-	sigaction(SIGHUP, &ignore, NULL); /* there is nothing to reload yet */
+	sigaction(SIGHUP, &note, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
 	sigaction(SIGXFSZ, &ignore, NULL); /* a region, or the log, over RLIMIT_FSIZE: an error */
 }
@@ -87,11 +99,22 @@ static int check_descriptors(struct error_text *error)
 	return r;
 }
 
+/* What is about to be done, which may take a while. */
+static void announce_start(const struct config *config)
+{
+	const struct option_info *backend = options_at(SETTING(backend));
+
+	log_info("starting: model %s, backend %s%s%s", config->model_path,
+		backend->choices[(uint64_t)config->backend - backend->min],
+		config->devices ? ", devices " : "", config->devices ? config->devices : "");
+}
+
 static void announce(const struct server *server)
 {
 	const struct markov_facts *facts = &server->facts;
 
 	log_notice("%s", facts->choice);
+	load_warn_unused(&server->config, facts);
 	log_notice("model %s: vocabulary %" PRIu32 ", rank %" PRIu32 ", target vocabulary %" PRIu32
 		   ", up to %" PRIu32 " row%s of %" PRIu32 " step%s, %.1f MiB of tables",
 		server->model_name, facts->vocab, facts->rank, facts->target_vocab, facts->max_rows,
@@ -156,14 +179,16 @@ static int claim(struct listener *listener, const struct config *config, struct 
 static int start(struct server *server, uv_loop_t *loop, struct config *config, int argc,
 	char **argv, struct listener *listener, struct refusal *refusal)
 {
-	struct notify_load load = {.doing = "Starting"};
+	struct load load;
 	struct model model = {0};
 	sigset_t before;
 	int r;
 
+	announce_start(config);
+	load_begin(&load, "starting", config);
 	r = claim(listener, config, refusal);
 	if (r == 0)
-		r = model_load(config, notify_load, &load, &model, refusal);
+		r = model_load(config, load_tell, &load, &model, refusal);
 	if (r < 0) {
 		refusal_place(refusal, config);
 		return r;
@@ -236,6 +261,9 @@ int main(int argc, char **argv)
 	}
 	announce(&server);
 	server_tell_ready(&server, "");
+	/* What it is about may have changed after it was read. */
+	if (hangup_came)
+		reload_begin(&server, NULL);
 
 	r = server_run(&server);
 	uv_loop_close(&loop);

@@ -292,13 +292,13 @@ int model_load(const struct config *config,
 
 	r = look(config, &checkpoint, refusal);
 	if (r == 0 && progress)
-		progress(user, "reading", 0);
+		progress(user, "reading the model", 0);
 	if (r == 0)
 		r = checkpoint_load(&checkpoint, progress, user, &refusal->sentence);
 	if (r == 0)
 		r = open_heads(config, &checkpoint, progress, user, &model, refusal);
 	if (r == 0 && progress)
-		progress(user, "testing", 0);
+		progress(user, "testing the model", 0);
 	if (r == 0)
 		r = self_test(&model, &checkpoint, config, &refusal->sentence);
 	if (r < 0) {

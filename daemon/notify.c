@@ -4,7 +4,9 @@
 #include "notify.h"
 
 #include "kernels/clock.h"
+#include "limits.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -17,11 +19,8 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-/* A load says every so often that it goes on, and that it may take this much longer. */
-#define LOAD_SAYS_US      1000000u
-#define LOAD_EXTENSION_US 30000000u
-#define MESSAGE_BYTES     512
-#define STATUS_BYTES      256
+#define MESSAGE_BYTES 512
+#define STATUS_BYTES  256
 
 /* Written by notify_init(), before the second thread exists. */
 static int manager_fd = -1;
@@ -129,21 +128,13 @@ bool notify_stopping(uint64_t usec, const char *format, ...)
 	return notify_retry();
 }
 
-void notify_load(void *user, const char *what, double done)
+void notify_load(const char *doing, const char *what, int percent)
 {
-	struct notify_load *load = user;
-	const int percent = (int)(done * 100);
-	const uint64_t now_us = clock_us();
 	char text[MESSAGE_BYTES];
 
-	if (strcmp(load->what, what) == 0 && load->percent == percent &&
-		now_us - load->said_us < LOAD_SAYS_US)
-		return;
-	snprintf(load->what, sizeof(load->what), "%s", what);
-	load->percent = percent;
-	load->said_us = now_us;
-	snprintf(text, sizeof(text), "STATUS=%s: %s, %d%%\nEXTEND_TIMEOUT_USEC=%u", load->doing,
-		what, percent, LOAD_EXTENSION_US);
+	snprintf(text, sizeof(text), "STATUS=%c%s: %s, %d%%\nEXTEND_TIMEOUT_USEC=%llu",
+		toupper((unsigned char)doing[0]), doing + 1, what, percent,
+		LIMIT_LOAD_EXTENSION_US);
 	tell(text); /* the next one comes soon */
 }
 

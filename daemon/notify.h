@@ -22,17 +22,8 @@ bool notify_stopping(uint64_t usec, const char *format, ...)
 	__attribute__((format(printf, 2, 3))); /* EXTEND_TIMEOUT_USEC: it takes at most `usec` */
 bool notify_retry(void);
 
-/* A load under way; `doing` is the first word of its STATUS=, the rest is notify_load()'s. */
-struct notify_load {
-	const char *doing;
-	char what[64];
-	int percent;
-	uint64_t said_us;
-};
-
-/* For model_load(): says how far the load `user` is, and asks for more time.
- * Any thread. */
-void notify_load(void *user, const char *what, double done);
+/* How far a load is, "starting", "testing the model", 50: asks for more time, too. Any thread. */
+void notify_load(const char *doing, const char *what, int percent);
 
 void notify_watchdog(void);
 

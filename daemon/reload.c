@@ -5,8 +5,8 @@
 #include "reload.h"
 
 #include "connection.h"
+#include "load.h"
 #include "log.h"
-#include "notify.h"
 #include "options.h"
 #include "server.h"
 
@@ -22,7 +22,7 @@ struct reload {
 	struct model model;
 	struct refusal refusal;
 	int result;
-	struct notify_load progress;
+	struct load progress;
 	uv_work_t work;
 };
 
@@ -174,7 +174,7 @@ static void load_work(uv_work_t *work)
 	struct reload *reload = LINK_OWNER(work, struct reload, work);
 
 	reload->result = model_load(
-		&reload->config, notify_load, &reload->progress, &reload->model, &reload->refusal);
+		&reload->config, load_tell, &reload->progress, &reload->model, &reload->refusal);
 	if (reload->result < 0)
 		return;
 	reload->result = check_model(reload->server, &reload->model, &reload->refusal);
@@ -215,6 +215,7 @@ void reload_swapped(struct server *server)
 	log_set_level(server->config.log_level);
 	log_notice("reloaded: serving %s as generation %" PRIu64, server->model_name,
 		server->generation);
+	load_warn_unused(&server->config, &server->facts);
 	server_tell_ready(server, "");
 	answer(server, reload->request, ERROR_NONE, NULL);
 	reload_free(reload);
@@ -278,7 +279,7 @@ void reload_begin(struct server *server, struct request *request)
 	}
 	reload->server = server;
 	reload->request = request;
-	reload->progress.doing = "Reloading";
+	load_begin(&reload->progress, "reloading", &reload->config);
 	server->reload = reload;
 	log_notice("reloading");
 	uv_queue_work(server->loop, &reload->work, load_work, load_done);

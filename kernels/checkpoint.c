@@ -378,8 +378,8 @@ static void table_read(void *user, uint64_t bytes)
 
 	loading->done += bytes;
 	if (loading->progress)
-		loading->progress(
-			loading->user, "reading", (double)loading->done / (double)loading->bytes);
+		loading->progress(loading->user, "reading the model",
+			(double)loading->done / (double)loading->bytes);
 }
 
 static int load_table(const struct safetensors *file, const struct tensor *tensor, void **copy,

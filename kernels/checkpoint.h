@@ -36,8 +36,8 @@ int checkpoint_open(const char *path, const struct checkpoint_options *options,
 
 /* Copies the tables into memory of the checkpoint's own, where w1 and w2 then point: a file that is
  * truncated from now on harms nobody, and one that was is -EIO. A look at the tables without this
- * can be SIGBUS. Blocks while it reads; `progress` (or NULL) is told "reading" and the part, 0 to
- * 1, that is done. Returns 0 or -errno. */
+ * can be SIGBUS. Blocks while it reads; `progress` (or NULL) is told "reading the model" and the
+ * part, 0 to 1, that is done. Returns 0 or -errno. */
 int checkpoint_load(struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,
 	struct error_text *error);

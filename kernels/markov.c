@@ -73,6 +73,9 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 		.max_rows = options->max_rows,
 		.max_steps = options->max_steps,
 	};
+	/* A driver may take its time to come up. */
+	if (options->backend != MARKOV_CPU && progress)
+		progress(user, "opening the GPUs", 0);
 	const bool cuda = choose_cuda(options, &head->facts);
 
 	head->facts.backend = cuda ? "cuda" : "cpu";

@@ -122,10 +122,10 @@ int tables_init(struct tables *tables, const struct checkpoint *checkpoint,
 		fill_tile(tile, checkpoint, t * TILE_IDS);
 		tables->bounds[t] = bound_tile(tile, blocks, column);
 		if (progress && t % PROGRESS_EACH == 0)
-			progress(user, "loading tables", (double)t / tiles);
+			progress(user, "loading the tables", (double)t / tiles);
 	}
 	if (progress)
-		progress(user, "loading tables", 1.0);
+		progress(user, "loading the tables", 1.0);
 	free(column);
 	return 0;
 }

@@ -215,6 +215,8 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 		return error_text_set(error, EINVAL, "max_steps: %u is not within 1 and %u",
 			options->max_steps, CUDA_STEPS_MAX);
 	int r = open_shards(head, options, checkpoint, progress, user, &why_not, error);
+	if (!r && head->shard_count > 1 && progress)
+		progress(user, "connecting the GPUs", 0);
 	if (!r)
 		r = cuda_shards_connect(head->shards, head->shard_count, &reach, error);
 	if (r)

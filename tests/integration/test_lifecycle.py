@@ -384,6 +384,16 @@ def test_auto_serves_on_the_cpu_and_says_why(start):
     with daemon.connect() as client:
         assert client.server["backend"]["name"] == "cpu"
         assert client.call("draft", CASE.params())[0]["tokens"] == CASE.tokens
+    assert "warning" not in daemon.log
+
+
+@needs_no_gpu
+def test_auto_on_the_cpu_names_what_it_does_not_use(start, folder):
+    conf = folder / "conf"
+    conf.write_text("[backend]\ndevices = 0\n[cuda]\nl2 = keep\n")
+    daemon = start("--backend", "auto", "--config", conf, "--cuda-form", "step")
+    (line,) = [line for line in daemon.log.splitlines() if "warning" in line]
+    assert line.endswith("took the CPU, which makes no use of [backend] devices, --cuda-form, [cuda] l2")
 
 
 def test_truncated_model(start, folder):
@@ -441,7 +451,8 @@ def test_a_build_without_cuda_is_refused_by_both(folder):
         path.write_text(text)
         for check in [], ["--check-config"]:
             done = run("--config", path, *options, *check)
-            assert (done.returncode, done.stdout, done.stderr) == (1, "", f"draftd: error: {place}{why}")
+            said = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("draftd: info: starting: "))
+            assert (done.returncode, done.stdout, said) == (1, "", f"draftd: error: {place}{why}")
 
 
 @pytest.mark.skipif(os.environ.get("CUDA") != "1", reason="this build has no CUDA")

@@ -94,7 +94,7 @@ def test_loading_says_which_replica(slow_model):
     while not words or "READY=1" not in words[-1]:
         words.append(daemon.manager.recv(4096).decode())
     for number in range(2):
-        assert any(f"STATUS=Starting: replica {number}, loading tables, " in word for word in words)
+        assert any(f"STATUS=Starting: replica {number}, loading the tables, " in word for word in words)
 
 
 @pytest.mark.alone

@@ -42,8 +42,8 @@ def test_a_start_says_how_far_it_is(slow_model):
     daemon = slow_model.start(wait=False)
     *progress, ready = hear(daemon, "READY")
     words = [said["STATUS"] for said in progress]
-    assert any("reading, 100%" in word for word in words) and any("loading tables" in word for word in words)
-    assert "Starting: testing, 0%" in words
+    assert any("reading the model, 100%" in word for word in words) and any("loading the tables" in word for word in words)
+    assert "Starting: testing the model, 0%" in words
     assert {said["EXTEND_TIMEOUT_USEC"] for said in progress} == {"30000000"}
     assert ready == {"READY": "1", "STATUS": "Serving slow on cpu, generation 1"}
     assert len(words) < 350  # a percent of each phase at most, or the manager's queue would overflow

@@ -46,6 +46,45 @@ def test_sigterm_while_starting(start):
         assert leftovers(daemon) == []
 
 
+def held_in_its_start(start, *options, **keywords):
+    """A daemon that was stopped with SIGSTOP while it loads."""
+    daemon = start(*options, wait=False, **keywords)
+    while not (daemon.folder / "draftd.sock.lock").exists():
+        assert daemon.alive(), daemon.log
+    daemon.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)
+    assert "ready on" not in daemon.log
+    return daemon
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_of_a_start_has_a_line(slow_model, number):
+    daemon = held_in_its_start(slow_model.start)
+    daemon.process.send_signal(number)
+    daemon.process.send_signal(signal.SIGCONT)
+    assert daemon.wait() == 0
+    begin, end = daemon.log.splitlines()
+    assert begin == f"draftd: info: starting: model {slow_model.path}, backend cpu"
+    assert end == f"draftd: notice: stopped by {number.name} before it was ready"
+    assert leftovers(daemon) == []
+
+
+def test_sighup_while_starting_is_a_reload_once_ready(slow_file, start, folder):
+    """What it is about was written after it had been read."""
+    conf, renamed = folder / "conf", folder / "renamed.safetensors"
+    conf.write_text(f"[model]\npath = {slow_file}\n")
+    daemon = held_in_its_start(start, "--config", conf, model=None)
+    renamed.symlink_to(slow_file)
+    conf.write_text(f"[model]\npath = {renamed}\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.process.send_signal(signal.SIGCONT)
+    for word in "READY=1", "RELOADING=1", "READY=1":
+        assert daemon.told(word), daemon.log
+    daemon.watch()
+    stats, _ = daemon.probe.call("stats")
+    assert (stats["model"], stats["generation"], stats["reloads"]) == ("renamed", 2, 1)
+
+
 def test_lock_file_of_another_program(start, folder):
     lock = folder / "s.lock"
     lock.write_text("precious")

@@ -9,6 +9,7 @@
 	SUITE(event)                                                                               \
 	SUITE(histogram)                                                                           \
 	SUITE(listener)                                                                            \
+	SUITE(load)                                                                                \
 	SUITE(log)                                                                                 \
 	SUITE(model)                                                                               \
 	SUITE(notify)                                                                              \

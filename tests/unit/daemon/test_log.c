@@ -144,6 +144,19 @@ START_TEST(long_lines_are_cut_and_say_so)
 }
 END_TEST
 
+/* What a handler of signals says looks like any other line. */
+START_TEST(handlers_may_say_something)
+{
+	log_in_handler(LOG_NOTICE, "stopped");
+	log_in_handler(LOG_DEBUG, "not at this level");
+	ck_assert_str_eq(written(), "draftd: notice: stopped\n");
+	setenv("INVOCATION_ID", "x", 1);
+	log_init(LOG_INFO);
+	log_in_handler(LOG_NOTICE, "stopped");
+	ck_assert_str_eq(written(), "<5>draftd: stopped\n");
+}
+END_TEST
+
 START_TEST(errno_is_kept)
 {
 	/* A line that can't be written, so that write(2) sets it. */
@@ -315,6 +328,7 @@ Suite *log_suite(void)
 	tcase_add_test(lines, context_stands_behind);
 	tcase_add_test(lines, control_characters_are_escaped);
 	tcase_add_test(lines, long_lines_are_cut_and_say_so);
+	tcase_add_test(lines, handlers_may_say_something);
 	tcase_add_test(lines, errno_is_kept);
 	tcase_add_test(lines, journal_only_if_stderr_is_it);
 	tcase_add_test(lines, clients_get_printable_ascii_only);
