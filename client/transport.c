@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -75,6 +76,14 @@ static const char *connect_remedy(int code)
 	}
 }
 
+/* connect(2) says of a folder what it says of a socket that nobody listens on. */
+static bool is_folder(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 int transport_connect(struct draft *draft, int64_t deadline_us)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -103,6 +112,11 @@ fail:
 		return handle_fail(draft, r,
 			"%s is busy: draftd accepted no connection within the timeout of %g s",
 			draft->socket_path, (double)draft->timeout_us / 1e6);
+	if (r == -ECONNREFUSED && is_folder(draft->socket_path))
+		return handle_fail(draft, -EISDIR,
+			"%s%s is a folder; name the socket in it, draftd.sock if nobody chose "
+			"another name",
+			draft->socket_path, draft->socket_origin);
 	return handle_fail(draft, r, "cannot connect to %s%s: %s%s", draft->socket_path,
 		draft->socket_origin, strerrordesc_np(-r), connect_remedy(r));
 }

@@ -238,8 +238,14 @@ def test_socket_from_the_environment(daemon):
     good(draftctl("ping", socket=daemon.socket, env=nobody))
     bad(draftctl("ping", env=nobody), 1, "/none (DRAFTD_SOCKET)")
     bad(draftctl("ping", socket="/nope", env=nobody), 1, "listens on /nope: ")
+    folder = daemon.socket.parent
+    bad(draftctl("ping", env=nobody | {"DRAFTD_SOCKET": str(folder)}), 1, f"draftctl: {folder} (DRAFTD_SOCKET) is a folder; ")
     bad(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": "x" * 108}), 1, "DRAFTD_SOCKET has 108 bytes", "1 to 107")
     assert "default /run/draftd/draftd.sock" in good(draftctl("ping", "--help", env=os.environ | {"DRAFTD_SOCKET": ""}))
+
+
+def test_a_folder_is_no_socket(folder):
+    bad(draftctl("ping", socket=folder), 1, f"draftctl: {folder} is a folder; name the socket in it, draftd.sock if")
 
 
 def test_base_is_a_regular_file(daemon, folder):

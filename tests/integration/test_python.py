@@ -183,6 +183,7 @@ def test_nobody_there(folder):
     assert error.code == -errno.ENOENT and not error.retryable
     (folder / "file").touch()
     assert refused(draft.NotRunning, "refused", draft.connect, folder / "file").retryable
+    assert not refused(draft.InvalidArgument, "is a folder; name the socket in it", draft.connect, folder).retryable
     refused(draft.InvalidArgument, "socket_path", draft.connect, "/" + "x" * 200)
     refused(draft.InvalidArgument, "client_name", draft.connect, folder / "none", client_name="\n")
 

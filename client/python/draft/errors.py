@@ -142,6 +142,7 @@ _CLASSES.update({
     -errno.ENAMETOOLONG: InvalidArgument,
     -errno.ENOTSUP: NotSupported,
     -errno.ENODEV: NotSupported,  # this process does not see the GPU
+    -errno.EISDIR: InvalidArgument,  # where a socket's path was wanted
     -errno.EBADF: InvalidArgument,  # a descriptor of the caller's
     -errno.EBUSY: RegionInUse,
     -errno.EDEADLK: ConnectionBusy,
