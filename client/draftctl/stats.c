@@ -114,7 +114,7 @@ static void print_counts(const char *key, json_t *group)
 
 	json_object_foreach(group, name, value)
 	{
-		char item[96];
+		char item[2 * TEXT_BYTES];
 		int length;
 
 		if (json_is_integer(value) && json_integer_value(value) == 0)

@@ -63,12 +63,14 @@ struct text text_rate(double per_second)
 
 void text_put_plain(FILE *to, const char *foreign)
 {
-	/* What replaces a byte is a byte: a piece is as long as what it was made of. */
-	while (*foreign) {
-		struct text piece = text_plain(foreign);
+	char piece[TEXT_BYTES];
 
-		foreign += strlen(piece.at);
-		fputs(piece.at, to);
+	while (*foreign) {
+		const int bytes = sentence_cut(foreign, sizeof(piece) - 1);
+
+		wire_text_copy((struct wire_text){foreign, (uint32_t)bytes}, piece, sizeof(piece));
+		fputs(piece, to);
+		foreign += bytes;
 	}
 }
 

@@ -8,8 +8,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define TEXT_BYTES 256 /* any name and key of the protocol's, whole */
+
 struct text {
-	char at[40];
+	char at[TEXT_BYTES];
 };
 
 struct text text_duration(double ns);     /* three digits: "870 ns", "12.3 us", "1.24 s" */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -103,6 +104,13 @@ def test_replay_of_what_is_no_case(daemon, folder):
     other = golden.case("soft_cap").path
     done = draftctl("replay", other, socket=daemon.socket)
     assert done.returncode == 1
+
+
+def test_stats_has_whole_names(start, folder):
+    """As long as the daemon keeps them: 127 bytes, in whole characters."""
+    model = shutil.copyfile(MODEL, folder / ("é" * 100 + ".safetensors"))
+    daemon = start(model=model)
+    assert re.search("^model +" + "é" * 63 + "$", good(draftctl("stats", socket=daemon.socket)), re.MULTILINE)
 
 
 def test_stats_and_metrics(daemon):

@@ -28,27 +28,41 @@ START_TEST(foreign_text_is_harmless)
 	ck_assert_str_eq(text_plain("fa\347ade").at, "fa?ade");
 	ck_assert_str_eq(text_plain("\xe6\xa8").at, "??");
 	ck_assert_str_eq(text_plain("\xc0\xaf\xed\xa0\x80").at, "?????");
-	ck_assert_uint_eq(strlen(text_plain("0123456789012345678901234567890123456789x").at), 39);
-	/* 38 bytes and a character of two: it is left out whole. */
-	ck_assert_str_eq(text_plain("01234567890123456789012345678901234567ç").at,
-		"01234567890123456789012345678901234567");
+}
+END_TEST
+
+/* A key of 255 bytes is the protocol's longest. */
+START_TEST(names_are_whole)
+{
+	char name[300];
+
+	for (size_t i = 0; i < sizeof(name); i += 3)
+		memcpy(name + i, "模", 3);
+	name[255] = '\0';
+	ck_assert_str_eq(text_plain(name).at, name);
+	name[255] = 'x';
+	name[256] = '\0';
+	ck_assert_uint_eq(strlen(text_plain(name).at), 255);
+	/* A character that does not fit whole is left out. */
+	memmove(name + 1, name, 255);
+	name[0] = 'x';
+	ck_assert_uint_eq(strlen(text_plain(name).at), 253);
 }
 END_TEST
 
 /* Longer than the pieces that it is made in, with a character across each border. */
 START_TEST(foreign_text_of_any_length_is_harmless)
 {
-	char foreign[401], *written = NULL;
+	char foreign[4002], *written = NULL;
 	size_t length;
 	FILE *to = open_memstream(&written, &length);
 
-	for (size_t i = 0; i < 400; i += 4)
-		memcpy(foreign + i, "模\t", 4);
-	foreign[400] = '\0';
+	for (size_t i = 0; i < 4000; i += 4)
+		memcpy(foreign + i, "🍣", 4);
+	strcpy(foreign + 4000, "\t");
 	text_put_plain(to, foreign);
 	ck_assert_ptr_nonnull(text_close(to, &written));
-	for (char *tab = foreign; (tab = strchr(tab, '\t'));)
-		*tab = '?';
+	foreign[4000] = '?';
 	ck_assert_str_eq(written, foreign);
 	free(written);
 }
@@ -87,6 +101,7 @@ Suite *text_suite(void)
 
 	tcase_add_test(tests, durations);
 	tcase_add_test(tests, foreign_text_is_harmless);
+	tcase_add_test(tests, names_are_whole);
 	tcase_add_test(tests, foreign_text_of_any_length_is_harmless);
 	tcase_add_test(tests, counts);
 	tcase_add_test(tests, bytes);
