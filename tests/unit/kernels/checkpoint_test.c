@@ -217,7 +217,7 @@ static void note_progress(void *user, const char *what, double done)
 {
 	struct told *told = user;
 
-	ck_assert_str_eq(what, "reading");
+	ck_assert_str_eq(what, "reading the model");
 	ck_assert_double_gt(done, told->done);
 	told->done = done;
 	told->times++;

@@ -160,6 +160,33 @@ START_TEST(progress_ends_at_one)
 }
 END_TEST
 
+static void note_first(void *user, const char *what, double done)
+{
+	char *first = user;
+
+	if (first[0] == '\0' && done == 0)
+		strcpy(first, what);
+}
+
+/* Before the driver is asked, which may take its time to answer; not where nobody asks it. */
+START_TEST(looking_for_gpus_is_told)
+{
+	struct markov_options options = {.max_rows = 1, .max_steps = 1};
+	struct markov_head *head;
+	char first[64];
+
+	for (options.backend = MARKOV_AUTO; options.backend <= MARKOV_CPU; options.backend++) {
+		first[0] = '\0';
+		ck_assert_int_eq(
+			markov_open(&options, &test.checkpoint, note_first, first, &head, &error),
+			0);
+		ck_assert_int_eq(
+			strcmp(first, "opening the GPUs") == 0, options.backend == MARKOV_AUTO);
+		markov_close(head);
+	}
+}
+END_TEST
+
 Suite *markov_suite(void)
 {
 	Suite *suite = suite_create("markov");
@@ -173,6 +200,7 @@ Suite *markov_suite(void)
 	tcase_add_test(tests, batches_outside_the_limits_write_nothing);
 	tcase_add_test(tests, one_batch_at_a_time);
 	tcase_add_test(tests, progress_ends_at_one);
+	tcase_add_test(tests, looking_for_gpus_is_told);
 	suite_add_tcase(suite, tests);
 	return suite;
 }
