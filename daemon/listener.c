@@ -122,6 +122,9 @@ static int remove_leftover(struct listener *listener, struct error_text *error)
 			       ? 0
 			       : fail_errno(error,
 					 "the socket's path can't be looked at:", listener->path);
+	if (S_ISDIR(file.st_mode))
+		return error_text_set(error, EISDIR,
+			"%s is a folder; name a socket in it with --socket", listener->path);
 	if (!S_ISSOCK(file.st_mode))
 		return error_text_set(error, EEXIST,
 			"%s exists and is no socket; remove it, or choose another --socket",

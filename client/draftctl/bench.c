@@ -74,6 +74,7 @@ static int write_spectrum(const struct bench_options *wanted, const struct bench
 								: report->environment->processor,
 			(double)report->result->requests / report->result->seconds,
 			report->environment->date);
+		title[sentence_cut(title, sizeof(title) - 1)] = '\0';
 		r = plot_spectrum(wanted->plot, title, csv, error);
 	}
 	free(csv);

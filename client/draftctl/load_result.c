@@ -15,7 +15,8 @@ void load_result_count(struct load_result *result, int code, uint64_t count, con
 	if (error == result->errors + result->error_kinds) {
 		result->error_kinds++;
 		error->code = code;
-		snprintf(error->text, sizeof(error->text), "%s", text);
+		snprintf(error->text, sizeof(error->text), "%.*s",
+			CUT(sizeof(error->text) - 1, text));
 	}
 	error->count += count;
 }

@@ -132,6 +132,13 @@ START_TEST(other_files_are_not_touched)
 	listener_close(&listener);
 	ck_assert_int_eq(unlink(path), 0);
 
+	/* Nobody is told to remove a folder. */
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	ck_assert_int_eq(listener_claim(&listener, path, AS_MADE, &error), -EISDIR);
+	ck_assert_ptr_nonnull(strstr(error.text, "is a folder; name a socket in it"));
+	listener_close(&listener);
+	ck_assert_int_eq(rmdir(path), 0);
+
 	/* One that took our place while we served is not ours to remove. */
 	ck_assert_int_eq(claim_and_open(&listener), 0);
 	ck_assert_int_eq(unlink(path), 0);
