@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""draftd on two GPUs, started and stopped 100 times: each start must become ready and draft right tokens, each stop end with exit code 0
-and leave no file; after all of them both GPUs must have the memory that they had before.
+"""draftd on two GPUs, started and stopped 100 times: each start must say what it does, become ready and draft right tokens, each stop
+end with exit code 0 and leave no file; after all of them both GPUs must have the memory that they had before.
 
 Usage: restarts.py [--cycles N] [--at-once N] [DRAFTD_OPTION...], from the unpacked archive or the sources (built with CUDA): so many
 cycles (100), so many of them at a time (2); options of draftd instead of "--devices 0,1", such as --devices 0,1 --cuda-form step.
@@ -19,6 +19,7 @@ from tally import check, end
 
 CASE = Case(GOLDEN / "greedy_small.safetensors")
 SMALL = "--max-rows", "4", "--max-steps", "4"  # fewer launches to capture
+PHASES = "reading the model", "opening the GPUs", "loading the tables", "capturing graphs", "testing the model"
 FOLDERS = "/tmp", "/dev/shm"
 TOLERANCE_MIB = 4  # of a GPU: the driver's own
 
@@ -37,7 +38,8 @@ def cycle(name, options):
     """What its start and its stop took, in seconds; or None."""
     begin = time.monotonic()
     daemon = Daemon(CASE.path, *SMALL, *options)
-    if not check(f"{name}: ready", daemon.is_ready(), daemon.log()):
+    ready = daemon.is_ready()
+    if not check(f"{name}: ready, after each phase was logged", ready and all(map(daemon.log().count, PHASES)), daemon.log()):
         daemon.stop()
         return None
     started = time.monotonic()
