@@ -287,7 +287,7 @@ START_TEST(buffer_remembers_failure)
 
 	wire_buffer_init(&buffer);
 	ck_assert_int_eq(wire_buffer_write(&buffer, "abc", 3), 0);
-	/* no such amount of memory exists: nothing is read from the three bytes */
+	/* no such amount of memory exists */
 	ck_assert(!wire_buffer_reserve(&buffer, SIZE_MAX / 2));
 	ck_assert(buffer.failed);
 	ck_assert_int_ne(wire_buffer_write(&buffer, "abc", 3), 0);
