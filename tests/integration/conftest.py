@@ -109,8 +109,16 @@ class Daemon:
         result, (fd,) = self.probe.call("region_open", {"bytes": 1, "memory": "host"})
         os.close(fd)
         self.probe.call("region_close", {"region": result["region"]})
-        self.base = self.counts()
+        # clients that waited for the daemon may be here already, each with a descriptor
+        while self.base is None:
+            others = self.connections() - 1
+            descriptors, threads = self.counts()
+            if others == self.connections() - 1:
+                self.base = descriptors - others, threads
         return self
+
+    def connections(self):
+        return self.probe.call("stats")[0]["connections"]
 
     @property
     def log(self):
