@@ -128,6 +128,10 @@ static int parse_command_line(
 	optind = 0; /* glibc: begin anew, even in the middle of a cluster of letters */
 	opterr = 0;
 	while ((value = getopt_long(argc, argv, line.letters, line.longs, NULL)) != -1) {
+		if (value == '?' && optopt < 0)
+			return error_text_set(error, EINVAL,
+				"\"-\\x%02x\" is no option; see draftd --help",
+				(unsigned)optopt & 0xff);
 		if (value == '?' && optopt > 0 && optopt < LONG_BASE)
 			return error_text_set(
 				error, EINVAL, "\"-%c\" is no option; see draftd --help", optopt);

@@ -54,15 +54,24 @@ static void fill_standard_descriptors(void)
 		close(fd);
 }
 
+/* Before the settings are read, which a hangup may be about. */
+static void note_hangups(void)
+{
+	struct sigaction note = {.sa_handler = note_hangup, .sa_flags = SA_RESTART};
+
+	sigaction(SIGHUP, &note, NULL);
+}
+
 static void handle_early_signals(void)
 {
 	struct sigaction stop = {.sa_handler = stop_while_starting};
-	struct sigaction note = {.sa_handler = note_hangup, .sa_flags = SA_RESTART};
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
+	/* One handler at a time: the lock may be another daemon's as soon as it is removed. */
+	sigaddset(&stop.sa_mask, SIGTERM);
+	sigaddset(&stop.sa_mask, SIGINT);
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
-	sigaction(SIGHUP, &note, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
 	sigaction(SIGXFSZ, &ignore, NULL); /* a region, or the log, over RLIMIT_FSIZE: an error */
 }
@@ -215,9 +224,11 @@ int main(int argc, char **argv)
 	struct listener listener = {.fd = -1, .lock_fd = -1};
 	struct config config = {0};
 	struct refusal refusal = {0};
+	sigset_t before;
 	int r;
 
 	fill_standard_descriptors();
+	note_hangups();
 	log_init(LOG_INFO);
 	r = notify_init(&refusal.sentence);
 	if (r == 0)
@@ -246,14 +257,15 @@ int main(int argc, char **argv)
 				uv_strerror(r));
 	}
 	if (r < 0) {
+		server_hold_signals(&before);
 		log_error("%s", refusal.sentence.text);
 		config_done(&config);
 		return EXIT_FAILURE;
 	}
 	r = start(&server, &loop, &config, argc, argv, &listener, &refusal);
 	if (r < 0) {
+		server_hold_signals(&before); /* that it failed is how it ended */
 		log_error("%s", refusal.sentence.text);
-		lock_to_remove = NULL;
 		listener_close(&listener);
 		config_done(&config);
 		uv_loop_close(&loop);

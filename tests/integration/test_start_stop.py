@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -67,6 +68,18 @@ def test_the_end_of_a_start_has_a_line(slow_model, number):
     assert begin == f"draftd: info: starting: model {slow_model.path}, backend cpu"
     assert end == f"draftd: notice: stopped by {number.name} before it was ready"
     assert leftovers(daemon) == []
+
+
+def test_a_signal_does_not_make_a_failed_start_a_good_one(folder):
+    """It has said why it failed; what comes then, up to its end, changes nothing."""
+    begin = [*WRAPPER, BUILD / "draftd", "--backend", "cpu", "--socket", folder / "s", "--model", folder / "none"]
+    for _ in range(20):
+        with subprocess.Popen(begin, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as daemon:
+            while "error: " not in (line := daemon.stderr.readline()):
+                assert line
+            daemon.send_signal(signal.SIGTERM)
+            assert (daemon.stderr.read(), daemon.wait()) == ("", 1)
+        assert os.listdir(folder) == []
 
 
 def test_sighup_while_starting_is_a_reload_once_ready(slow_file, start, folder):

@@ -267,6 +267,8 @@ START_TEST(bad_command_lines)
 	ck_assert_str_eq(refusal.sentence.text, "\"--nonsense\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--model", "m", "-x"), -EINVAL);
 	ck_assert_str_eq(refusal.sentence.text, "\"-x\" is no option; see draftd --help");
+	ck_assert_int_eq(PARSE("--model", "m", "-\xc3\xa9"), -EINVAL);
+	ck_assert_str_eq(refusal.sentence.text, "\"-\\xc3\" is no option; see draftd --help");
 	ck_assert_int_eq(PARSE("--model"), -EINVAL);
 	ck_assert_str_eq(refusal.sentence.text, "\"--model\" needs a value; see draftd --help");
 	ck_assert_int_eq(PARSE("--check-config=yes", "--model", "m"), -EINVAL);
