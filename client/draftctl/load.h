@@ -116,7 +116,8 @@ int load_run(struct load *load, const atomic_bool *stop, load_observer *observe,
 /* Whether requests are planned, and not sent when others are answered. */
 bool load_is_open(const struct load_options *options);
 
-/* How many error replies and failures of connections there were that nobody asked for. */
+/* How many error replies and requests without a reply there were that nobody asked for; a
+ * connection that ended and owed none counts as one, too. */
 uint64_t load_error_count(const struct load_result *result);
 
 /* How many requests an open load planned. */

@@ -7,13 +7,16 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
 
 import golden
+import wire_codec
 from conftest import BUILD, MODEL, PATIENCE_S, SANITIZED, WRAPPER, draftctl
 from test_draftctl import bad, good
 
@@ -433,3 +436,45 @@ def test_a_daemon_that_goes_away(start):
         report, complaint = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1 and "failed" in complaint
         assert json.loads(report)["errors"]
+
+
+def answer_some(listener, facts, says_so):
+    """Takes 8 drafts, answers 3 of them, and ends the connection; when it says so before, no others come meanwhile, else 3."""
+    client, _ = listener.accept()
+    reader = wire_codec.Reader(1 << 20)
+    drafts = []
+    with client:
+        while len(drafts) < (8 if says_so else 11):
+            reader.feed(wire_codec.receive(client)[0])
+            while whole := reader.next():
+                _, id, method, params = wire_codec.decode(whole[0])
+                if method == "hello":
+                    client.sendall(wire_codec.reply(id, facts))
+                    continue
+                drafts.append(id)
+                if len(drafts) != 8:
+                    continue
+                if says_so:
+                    client.sendall(wire_codec.notification("goaway", {"reason": "shutdown"}))
+                rows = len(params["anchors"])
+                result = {"tokens": [0] * rows * params["steps"], "flags": [0] * rows, "generation": 1,
+                          "times_us": {"queue": 0, "device": 0, "total": 0}}
+                client.sendall(b"".join(wire_codec.reply(id, result) for id in drafts[:3]))
+
+
+@pytest.mark.parametrize("says_so, lost", [(False, 8), (True, 5)], ids=["dies", "drains"])
+def test_every_request_without_a_reply_is_an_error(daemon, folder, says_so, lost):
+    with daemon.connect() as client:
+        facts = client.server
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "s"))
+        listener.listen()
+        server = threading.Thread(target=answer_some, args=(listener, facts, says_so))
+        server.start()
+        done = draftctl("bench", "--json", "-", "-n", "8", "--warmup", "0", "-d", "600", socket=folder / "s")
+        server.join()
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and report["totals"]["requests"] == 3
+    (name, count), = report["errors"].items()
+    assert count == lost and (name == "DRAINING") == says_so, report["errors"]
+    assert f"{lost} " in done.stderr
