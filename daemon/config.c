@@ -242,6 +242,19 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 	return 0;
 }
 
+struct setting_name config_name(const struct config *config, size_t setting)
+{
+	const struct option_info *option = options_at(setting);
+	const uint32_t origin = config->origins[option - options];
+	struct setting_name name;
+
+	if (origin == ORIGIN_COMMAND_LINE || origin == ORIGIN_DEFAULT)
+		snprintf(name.at, sizeof(name.at), "--%s", option->name);
+	else
+		snprintf(name.at, sizeof(name.at), "[%s] %s", option->section, option->key);
+	return name;
+}
+
 static bool is_of_gpu(const struct option_info *option)
 {
 	return option->offset == SETTING(devices) || option->offset == SETTING(tensor_parallel) ||
@@ -254,17 +267,10 @@ void config_list_of_gpu(const struct config *config, char *text, size_t text_byt
 
 	text[0] = '\0';
 	for (size_t i = 0; i < options_count && used < text_bytes; i++) {
-		const struct option_info *option = &options[i];
-		const char *comma = used > 0 ? ", " : "";
-
-		if (!is_of_gpu(option) || config->origins[i] == ORIGIN_DEFAULT)
+		if (!is_of_gpu(&options[i]) || config->origins[i] == ORIGIN_DEFAULT)
 			continue;
-		if (config->origins[i] == ORIGIN_COMMAND_LINE)
-			used += (size_t)snprintf(
-				text + used, text_bytes - used, "%s--%s", comma, option->name);
-		else
-			used += (size_t)snprintf(text + used, text_bytes - used, "%s[%s] %s", comma,
-				option->section, option->key);
+		used += (size_t)snprintf(text + used, text_bytes - used, "%s%s",
+			used > 0 ? ", " : "", config_name(config, options[i].offset).at);
 	}
 }
 

@@ -80,6 +80,15 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 uint64_t config_held_max(const struct config *config);
 uint64_t config_held_max_connection(const struct config *config);
 
+/* A setting as its reader knows it. */
+struct setting_name {
+	char at[64];
+};
+
+/* As it was given: "[socket] path" where it is from the file, else "--socket". `setting` is a
+ * SETTING() with a row in the table. */
+struct setting_name config_name(const struct config *config, size_t setting);
+
 /* Names the settings that were given and that only GPUs use, as they were given: "--devices, [cuda]
  * form"; "": none. */
 void config_list_of_gpu(const struct config *config, char *text, size_t text_bytes);

@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define LOCK_SUFFIX ".lock"
+
 static int fail_errno(struct error_text *error, const char *what, const char *path)
 {
 	int code = errno;
@@ -34,35 +36,75 @@ static bool is_file_at(int fd, const char *path)
 }
 
 /* A lock file that draftd made is an empty one; another file that has the name stays untouched. */
-static int check_lock_file(int fd, const char *path, struct error_text *error)
+static int check_lock_file(
+	const struct stat *file, const char *path, const char *setting, struct error_text *error)
 {
-	struct stat file;
-
-	if (fstat(fd, &file) < 0)
-		return fail_errno(error, "the socket's lock file can't be looked at:", path);
-	if (!S_ISREG(file.st_mode) || file.st_size)
+	if (!S_ISREG(file->st_mode) || file->st_size)
 		return error_text_set(error, EEXIST,
 			"%s, where the socket's lock would be, is another program's file; move "
-			"it, or choose another --socket",
-			path);
+			"it, or choose another %s",
+			path, setting);
 	return 0;
 }
 
-static int lock_path(struct listener *listener, struct error_text *error)
+struct folder {
+	char at[LIMIT_SOCKET_PATH_BYTES + 1];
+};
+
+static struct folder folder_of(const char *path)
 {
+	const char *slash = strrchr(path, '/');
+	struct folder folder = {"."};
+
+	if (slash)
+		snprintf(folder.at, sizeof(folder.at), "%.*s",
+			slash == path ? 1 : (int)(slash - path), path);
+	return folder;
+}
+
+/* What can be said of a path before anything is made there. */
+static int check_place(const char *path, const char *setting, struct error_text *error)
+{
+	struct folder folder;
+	struct stat file;
+	int code;
+
+	if (strlen(path) > LIMIT_SOCKET_PATH_BYTES)
+		return error_text_set(error, ENAMETOOLONG,
+			"the socket's path has %zu bytes, the most is %d; choose a shorter %s",
+			strlen(path), LIMIT_SOCKET_PATH_BYTES, setting);
+	folder = folder_of(path);
+	code = stat(folder.at, &file) < 0 ? errno : S_ISDIR(file.st_mode) ? 0 : ENOTDIR;
+	if (code == ENOENT)
+		return error_text_set(error, ENOENT,
+			"the socket's folder does not exist: %s; make it, or choose another %s",
+			folder.at, setting);
+	if (code == ENOTDIR)
+		return error_text_set(error, ENOTDIR,
+			"%s, where the socket would be, is no folder; choose another %s", folder.at,
+			setting);
+	errno = code;
+	return code ? fail_errno(error, "the socket's folder can't be looked at:", folder.at) : 0;
+}
+
+static int lock_path(struct listener *listener, const char *setting, struct error_text *error)
+{
+	struct stat file;
 	int fd, r;
 
 	for (;;) {
 		fd = open(listener->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-		if (fd < 0 && errno == ENOENT)
+		if (fd < 0 && errno == ENOENT) /* of a folder that is there, as in /proc */
 			return error_text_set(error, ENOENT,
-				"the socket's folder does not exist: %s; make it, or choose "
-				"another --socket",
-				listener->path);
+				"no file can be made in %s, the socket's folder; choose another %s",
+				folder_of(listener->path).at, setting);
 		if (fd < 0)
 			return fail_errno(error,
 				"the socket's lock file can't be made:", listener->lock_path);
-		r = check_lock_file(fd, listener->lock_path, error);
+		r = fstat(fd, &file) < 0
+			    ? fail_errno(error, "the socket's lock file can't be looked at:",
+				      listener->lock_path)
+			    : check_lock_file(&file, listener->lock_path, setting, error);
 		if (r < 0) {
 			close(fd);
 			return r;
@@ -77,8 +119,8 @@ static int lock_path(struct listener *listener, struct error_text *error)
 					listener->lock_path);
 			}
 			return error_text_set(error, EADDRINUSE,
-				"another draftd serves %s; stop it, or choose another --socket",
-				listener->path);
+				"another draftd serves %s; stop it, or choose another %s",
+				listener->path, setting);
 		}
 		if (is_file_at(fd, listener->lock_path))
 			break;
@@ -111,39 +153,68 @@ static int probe(const char *path, bool *ret_live)
 	return 0;
 }
 
-static int remove_leftover(struct listener *listener, struct error_text *error)
+/* What has the socket's name must be a socket, or nothing: then `*ret_any` is false. */
+static int check_file(
+	const char *path, const char *setting, bool *ret_any, struct error_text *error)
 {
 	struct stat file;
-	bool live = false;
-	int r;
 
-	if (lstat(listener->path, &file) < 0)
-		return errno == ENOENT
-			       ? 0
-			       : fail_errno(error,
-					 "the socket's path can't be looked at:", listener->path);
+	if (lstat(path, &file) < 0) {
+		if (errno != ENOENT)
+			return fail_errno(error, "the socket's path can't be looked at:", path);
+		*ret_any = false;
+		return 0;
+	}
 	if (S_ISDIR(file.st_mode))
-		return error_text_set(error, EISDIR,
-			"%s is a folder; name a socket in it with --socket", listener->path);
+		return error_text_set(error, EISDIR, "%s is a folder; name a socket in it with %s",
+			path, setting);
 	if (!S_ISSOCK(file.st_mode))
 		return error_text_set(error, EEXIST,
-			"%s exists and is no socket; remove it, or choose another --socket",
-			listener->path);
+			"%s exists and is no socket; remove it, or choose another %s", path,
+			setting);
+	*ret_any = true;
+	return 0;
+}
+
+static int remove_leftover(struct listener *listener, const char *setting, struct error_text *error)
+{
+	bool any = false, live = false;
+	int r;
+
+	r = check_file(listener->path, setting, &any, error);
+	if (r < 0 || !any)
+		return r;
 	r = probe(listener->path, &live);
 	if (r < 0)
 		return error_text_set(error, -r, "no socket can be made: %s%s", strerror(-r),
 			error_text_remedy(r));
 	if (live)
 		return error_text_set(error, EADDRINUSE,
-			"another program listens on %s; stop it, or choose another --socket",
-			listener->path);
+			"another program listens on %s; stop it, or choose another %s",
+			listener->path, setting);
 	if (unlink(listener->path) < 0 && errno != ENOENT)
 		return fail_errno(error, "a leftover socket can't be removed:", listener->path);
 	return 0;
 }
 
-int listener_claim(
-	struct listener *listener, const char *path, gid_t group, struct error_text *error)
+int listener_check(const char *path, const char *setting, struct error_text *error)
+{
+	char lock[LIMIT_SOCKET_PATH_BYTES + sizeof(LOCK_SUFFIX)];
+	struct stat file;
+	bool any;
+	int r;
+
+	r = check_place(path, setting, error);
+	if (r < 0)
+		return r;
+	snprintf(lock, sizeof(lock), "%s" LOCK_SUFFIX, path);
+	if (lstat(lock, &file) == 0)
+		r = check_lock_file(&file, lock, setting, error);
+	return r < 0 ? r : check_file(path, setting, &any, error);
+}
+
+int listener_claim(struct listener *listener, const char *path, const char *setting, gid_t group,
+	struct error_text *error)
 {
 	int r;
 
@@ -159,23 +230,20 @@ int listener_claim(
 				"the inherited socket can't be set up: %s", strerror(errno));
 		return 0;
 	}
-	if (strlen(path) > LIMIT_SOCKET_PATH_BYTES)
-		return error_text_set(error, ENAMETOOLONG,
-			"the socket's path has %zu bytes, the most is %d; choose a shorter "
-			"--socket",
-			strlen(path), LIMIT_SOCKET_PATH_BYTES);
 	listener->path = strdup(path);
-	if (!listener->path || asprintf(&listener->lock_path, "%s.lock", path) < 0) {
+	if (!listener->path || asprintf(&listener->lock_path, "%s" LOCK_SUFFIX, path) < 0) {
 		listener->lock_path = NULL;
 		return error_text_set(error, ENOMEM, "out of memory");
 	}
-	r = lock_path(listener, error);
+	r = check_place(path, setting, error);
 	if (r == 0)
-		r = remove_leftover(listener, error);
+		r = lock_path(listener, setting, error);
+	if (r == 0)
+		r = remove_leftover(listener, setting, error);
 	return r;
 }
 
-int listener_find_group(const char *name, gid_t *ret, struct error_text *error)
+int listener_find_group(const char *name, const char *setting, gid_t *ret, struct error_text *error)
 {
 	const struct group *group;
 	unsigned long number;
@@ -192,16 +260,15 @@ int listener_find_group(const char *name, gid_t *ret, struct error_text *error)
 		return 0;
 	}
 	if (errno && errno != ENOENT && errno != ESRCH)
-		return error_text_set(error, errno,
-			"[socket] group is %.*s, which can't be looked up: %s", CUT(64, name),
-			strerror(errno));
+		return error_text_set(error, errno, "%s is %.*s, which can't be looked up: %s",
+			setting, CUT(64, name), strerror(errno));
 	errno = 0;
 	number = strtoul(name, &rest, 10);
 	if (*name < '0' || *name > '9' || *rest || errno || number >= (gid_t)-1)
 		return error_text_set(error, ENOENT,
-			"[socket] group is %.*s; there is no such group here: take one of "
+			"%s is %.*s; there is no such group here: take one of "
 			"`getent group`, or make it with groupadd",
-			CUT(64, name));
+			setting, CUT(64, name));
 	*ret = (gid_t)number;
 	return 0;
 }
@@ -213,7 +280,7 @@ static int give_to_group(const struct listener *listener, uint32_t mode, struct 
 	if (lchown(listener->path, (uid_t)-1, listener->group) < 0)
 		return error_text_set(error, errno,
 			"the socket can't be given to group %lu: %s; run draftd as a member of it, "
-			"or leave [socket] group out",
+			"or name no group",
 			(unsigned long)listener->group, strerror(errno));
 	if (chmod(listener->path, (mode_t)mode) < 0)
 		return fail_errno(error, "the mode can't be set of", listener->path);

@@ -24,14 +24,22 @@ struct listener {
 	ino_t inode;
 };
 
+/* In all of these `setting` is what the reader knows the value by, as "--socket". */
+
 /* The number of a group of this host, by name or number; -1 of NULL, which leaves a file's group as
  * it is. Blocks while names are looked up. Returns 0 or -errno with `error` in one sentence. */
-int listener_find_group(const char *name, gid_t *ret, struct error_text *error);
+int listener_find_group(
+	const char *name, const char *setting, gid_t *ret, struct error_text *error);
+
+/* What listener_claim() would say of `path` that can be seen without making anything. That somebody
+ * listens there is no fault: a daemon that runs may be the one that is asked about. Returns 0 or
+ * -errno with `error` in one sentence. */
+int listener_check(const char *path, const char *setting, struct error_text *error);
 
 /* Takes the inherited socket if there is one, else claims `path`, for members of `group` (-1: as
  * the file is made). Does not listen yet. Returns 0 or -errno with `error` in one sentence. */
-int listener_claim(
-	struct listener *listener, const char *path, gid_t group, struct error_text *error);
+int listener_claim(struct listener *listener, const char *path, const char *setting, gid_t group,
+	struct error_text *error);
 
 /* Starts to listen: makes the socket file with permission bits `mode`. An inherited one listens
  * already. */

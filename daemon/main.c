@@ -141,10 +141,28 @@ static void announce(const struct server *server)
 
 static int find_group(const struct config *config, gid_t *ret, struct refusal *refusal)
 {
-	int r = listener_find_group(config->socket_group, ret, &refusal->sentence);
+	const struct setting_name name = config_name(config, SETTING(socket_group));
+	int r = listener_find_group(config->socket_group, name.at, ret, &refusal->sentence);
 
 	if (r < 0)
 		refusal_about(refusal, SETTING(socket_group), 0);
+	return r;
+}
+
+/* Of a path that somebody chose: the default's folder comes with the service. A socket that systemd
+ * passes leaves the path without use. */
+static int check_socket(const struct config *config, struct refusal *refusal)
+{
+	const struct option_info *option = options_at(SETTING(socket_path));
+	int fd, r;
+
+	r = notify_inherited_socket(&fd, &refusal->sentence);
+	if (r < 0 || fd >= 0 || config->origins[option - options] == ORIGIN_DEFAULT)
+		return r;
+	r = listener_check(config->socket_path, config_name(config, SETTING(socket_path)).at,
+		&refusal->sentence);
+	if (r < 0)
+		refusal_about(refusal, SETTING(socket_path), 0);
 	return r;
 }
 
@@ -154,6 +172,8 @@ static int check_config(const struct config *config, struct refusal *refusal)
 	gid_t group;
 	int r = find_group(config, &group, refusal);
 
+	if (r == 0)
+		r = check_socket(config, refusal);
 	if (r == 0)
 		r = model_check(config, refusal);
 	if (r < 0)
@@ -166,6 +186,7 @@ static int check_config(const struct config *config, struct refusal *refusal)
  * removed. */
 static int claim(struct listener *listener, const struct config *config, struct refusal *refusal)
 {
+	const struct setting_name name = config_name(config, SETTING(socket_path));
 	sigset_t before;
 	gid_t group;
 	int r;
@@ -174,7 +195,7 @@ static int claim(struct listener *listener, const struct config *config, struct 
 	if (r < 0)
 		return r;
 	server_hold_signals(&before);
-	r = listener_claim(listener, config->socket_path, group, &refusal->sentence);
+	r = listener_claim(listener, config->socket_path, name.at, group, &refusal->sentence);
 	if (r == 0)
 		lock_to_remove = listener->lock_path;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -464,8 +464,15 @@ def test_check_config_needs_no_gpu():
 
 def test_a_socket_that_cannot_be_made_is_named_with_its_line(start, folder):
     path = folder / "c"
-    path.write_text("[socket]\npath = /none/s\n")
-    refuses(start("--config", path, command=["env"], wait=False), f"{path}:2: the socket's folder does not exist: /none/s")
+    for check in [], ["--check-config"]:
+        for socket, why in (
+            ("/none/s", "the socket's folder does not exist: /none; make it, or choose another [socket] path"),
+            (folder, f"{folder} is a folder; name a socket in it with [socket] path"),
+        ):
+            path.write_text(f"[socket]\npath = {socket}\n")
+            refuses(start("--config", path, *check, command=["env"], wait=False), f"error: {path}:2: {why}")
+            refuses(start("--socket", socket, *check, command=["env"], wait=False),
+                    f"error: {why.replace('[socket] path', '--socket')}")
 
 
 def run(*arguments):

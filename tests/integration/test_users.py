@@ -267,4 +267,4 @@ def test_a_group_that_is_not_there(start):
         daemon = start("--socket-group", "no-such-group", *check, wait=False)
         assert not daemon.told("READY=1")
         assert daemon.wait() == 1
-        assert "[socket] group is no-such-group; there is no such group here" in daemon.log
+        assert ": --socket-group is no-such-group; there is no such group here" in daemon.log
