@@ -255,10 +255,22 @@ struct setting_name config_name(const struct config *config, size_t setting)
 	return name;
 }
 
+/* What only GPUs use, beside all of [cuda]. */
+static const size_t of_gpu[] = {
+	SETTING(devices),
+	SETTING(tensor_parallel),
+	SETTING(max_device_bytes),
+	SETTING(max_user_device_bytes),
+	SETTING(max_user_events),
+	SETTING(event_timeout_us),
+};
+
 static bool is_of_gpu(const struct option_info *option)
 {
-	return option->offset == SETTING(devices) || option->offset == SETTING(tensor_parallel) ||
-	       (option->section && strcmp(option->section, "cuda") == 0);
+	for (size_t i = 0; i < sizeof(of_gpu) / sizeof(of_gpu[0]); i++)
+		if (option->offset == of_gpu[i])
+			return true;
+	return option->section && strcmp(option->section, "cuda") == 0;
 }
 
 void config_list_of_gpu(const struct config *config, char *text, size_t text_bytes)

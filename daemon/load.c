@@ -41,7 +41,7 @@ void load_tell(void *user, const char *what, double done)
 
 void load_warn_unused(const struct config *config, const struct markov_facts *facts)
 {
-	char names[256];
+	char names[384];
 
 	if (config->backend != MARKOV_AUTO || strcmp(facts->backend, "cpu") != 0)
 		return;

@@ -177,7 +177,15 @@ START_TEST(all_unused_settings_are_named)
 	line = logged();
 	ck_assert_ptr_nonnull(strstr(line,
 		"no use of --devices, --tensor-parallel, --cuda-form, --cuda-wait, --cuda-l2, "
-		"--cuda-timeout, --cuda-graph-bytes\n"));
+		"--cuda-timeout, --cuda-graph-bytes, --max-device-bytes, --max-user-device-bytes, "
+		"--max-user-events, --event-timeout\n"));
+
+	for (size_t i = 0; i < options_count; i++)
+		config.origins[i] = 1;
+	load_warn_unused(&config, &cpu);
+	line = logged();
+	ck_assert_ptr_nonnull(strstr(line, "[cuda] graph_bytes, [limits] max_device_bytes, "));
+	ck_assert_ptr_nonnull(strstr(line, ", [limits] event_timeout\n"));
 }
 END_TEST
 
