@@ -126,19 +126,26 @@ int devices_check(const char *list, enum markov_backend backend, uint32_t tensor
 	if (!given && (tensor_parallel & (tensor_parallel - 1)))
 		return error_text_set(
 			refusal_about(refusal, SETTING(devices), SETTING(tensor_parallel)), EINVAL,
-			"devices lists %" PRIu32 ", and a group must have a power of two; list "
-			"so many, or set tensor_parallel (1: each is a replica)",
+			"devices lists %" PRIu32
+			" GPUs, and a group must have a power of two; list so many, or set "
+			"tensor_parallel (1: each is a replica)",
 			count);
 	if (tensor_parallel & (tensor_parallel - 1))
 		return error_text_set(refusal_about(refusal, SETTING(tensor_parallel), 0), EINVAL,
 			"tensor_parallel is %" PRIu32 "; it must be a power of two up to %d",
 			tensor_parallel, LIMIT_DEVICES_MAX);
+	if (!list && tensor_parallel > 1)
+		return error_text_set(
+			refusal_about(refusal, SETTING(tensor_parallel), SETTING(devices)), EINVAL,
+			"tensor_parallel is %" PRIu32 ", and devices lists no GPU; list %" PRIu32
+			" or a multiple",
+			tensor_parallel, tensor_parallel);
 	if (count % tensor_parallel)
 		return error_text_set(
 			refusal_about(refusal, SETTING(tensor_parallel), SETTING(devices)), EINVAL,
 			"tensor_parallel is %" PRIu32 ", and devices lists %" PRIu32
-			"; list a multiple of it",
-			tensor_parallel, list ? count : 0);
+			" GPU%s; list a multiple of it",
+			tensor_parallel, count, sentence_s(count));
 	*ret_tensor_parallel = tensor_parallel;
 	*ret_replicas = count / tensor_parallel;
 	return 0;

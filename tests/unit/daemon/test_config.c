@@ -392,12 +392,15 @@ static const struct {
 		"tensor_parallel is 2, but backend is cpu, which shares no vocabulary; leave it "
 		"out"},
 	{"cuda", "0,1,2", NULL,
-		"devices lists 3, and a group must have a power of two; list so many, or set "
+		"devices lists 3 GPUs, and a group must have a power of two; list so many, or set "
 		"tensor_parallel (1: each is a replica)"},
 	{"cuda", "0,1,2", "3", "tensor_parallel is 3; it must be a power of two up to 32"},
-	{"cuda", "0,1,2", "2", "tensor_parallel is 2, and devices lists 3; list a multiple of it"},
-	{"cuda", "0,1", "4", "tensor_parallel is 4, and devices lists 2; list a multiple of it"},
-	{"auto", NULL, "2", "tensor_parallel is 2, and devices lists 0; list a multiple of it"},
+	{"cuda", "0,1,2", "2",
+		"tensor_parallel is 2, and devices lists 3 GPUs; list a multiple of it"},
+	{"cuda", "0,1", "4",
+		"tensor_parallel is 4, and devices lists 2 GPUs; list a multiple of it"},
+	{"cuda", "0", "4", "tensor_parallel is 4, and devices lists 1 GPU; list a multiple of it"},
+	{"auto", NULL, "2", "tensor_parallel is 2, and devices lists no GPU; list 2 or a multiple"},
 	{"cuda", "0", "33", "--tensor-parallel is 33; it must be 0 to 32"},
 };
 
