@@ -59,11 +59,15 @@ int connection_check_held(
 	if (!user_has_room(connection, more))
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this user's inline data, unread replies and unfinished frames would be "
-			"%" PRIu64 " bytes, max_user_inline_bytes is %" PRIu64,
+			"%" PRIu64 " bytes, max_user_inline_bytes is %" PRIu64
+			"; wait for replies, or use regions",
 			connection->user->held_bytes + more, server->config.max_user_inline_bytes);
 	if (server->held_bytes + more > most)
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
-			"the daemon holds as much inline data as it may, %" PRIu64 " bytes", most);
+			"the daemon holds as much inline data as it may, %" PRIu64
+			" bytes (%d times max_frame_bytes, and %llu MiB); wait for replies, or use "
+			"regions",
+			most, LIMIT_HELD_FRAMES_TOTAL, LIMIT_HELD_BYTES_TOTAL >> 20);
 	return 0;
 }
 

@@ -273,7 +273,8 @@ static bool admit(struct connection *connection, const struct message *message)
 	}
 	if (answered_later && connection->inflight >= config->max_inflight) {
 		snprintf(text, sizeof(text),
-			"%" PRIu32 " request%s %s in flight, the most is %" PRIu32,
+			"%" PRIu32 " request%s %s in flight, the most is %" PRIu32
+			" (max_inflight); wait for replies",
 			connection->inflight, sentence_s(connection->inflight),
 			sentence_is(connection->inflight), config->max_inflight);
 		connection_refuse(connection, true, message->id, ERROR_RESOURCE_EXHAUSTED, text);

@@ -128,8 +128,26 @@ def test_inflight(slow_model):
         assert client.server["limits"]["max_inflight"] == 3
         slow_model.draft(client)
         ids = [client.submit("draft", slow_model.params(client)) for _ in range(4)]
-        assert outcomes(client, ids) == ["done"] * 3 + ["RESOURCE_EXHAUSTED"]
+        assert outcomes(client, ids[:3]) == ["done"] * 3
+        with refused("RESOURCE_EXHAUSTED", "3 requests are in flight, the most is 3 (max_inflight); wait for replies"):
+            client.wait(ids[3])
         assert outcomes(client, [client.submit("draft", slow_model.params(client)) for _ in range(3)]) == ["done"] * 3
+
+
+def test_inline_data_of_a_connection(slow_model):
+    """Logits in replies, of as many requests as there is room for; the sentence says what the room follows from."""
+    one = slow_model.STEPS * slow_model.VOCAB * 2
+    most = (4 << 20) + (1 << 20)
+    daemon = slow_model.start("--max-frame-bytes", "1M")
+    with daemon.connect() as client:
+        slow_model.region(client)
+        # The first one keeps the others waiting.
+        ids = [client.submit("draft", slow_model.params(client))]
+        ids += [client.submit("draft", slow_model.params(client, rows=1, logits=True)) for _ in range(most // one + 1)]
+        assert outcomes(client, ids[:-1]) == ["done"] * (len(ids) - 1)
+        limit = f"the most is {most} (4 times max_frame_bytes, and 1 MiB); wait for replies, or use regions"
+        with refused("RESOURCE_EXHAUSTED", "this connection's inline data in flight would be ", limit):
+            client.wait(ids[-1])
 
 
 def test_queue(slow_model):
