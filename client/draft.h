@@ -110,9 +110,10 @@ const char *draft_socket_default(void);
 
 /* Connects and exchanges `hello`; NULL options are all defaults. On success `*ret` is owned by the
  * caller: draft_close(). On failure `*ret` is NULL, and `error` (or NULL), of `error_bytes`, has
- * the sentence. -ENOENT or -ECONNREFUSED: no draftd is there; -EISDIR: the path is a folder's;
- * -EACCES: the socket's mode and group keep this user out; -ETIMEDOUT: its backlog stayed full, or
- * it did not answer; -ENAMETOOLONG, -EINVAL: the options. */
+ * the sentence. -ENOENT or -ECONNREFUSED: no draftd is there; -EISDIR, -ENOTSOCK, -ENOTDIR: the
+ * path is a folder's, a file's, or below a file; -EACCES: the socket's mode and group keep this
+ * user out; -ETIMEDOUT: its backlog stayed full, or it did not answer; -ENAMETOOLONG, -EINVAL: the
+ * options. */
 int draft_connect(
 	const struct draft_options *options, struct draft **ret, char *error, size_t error_bytes);
 

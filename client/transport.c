@@ -76,12 +76,31 @@ static const char *connect_remedy(int code)
 	}
 }
 
-/* connect(2) says of a folder what it says of a socket that nobody listens on. */
-static bool is_folder(const char *path)
+/* connect(2) says of a folder and of a file what it says of a socket that nobody listens on. */
+static int refine(int code, const char *path)
 {
 	struct stat status;
 
-	return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+	if (code != -ECONNREFUSED || stat(path, &status) < 0 || S_ISSOCK(status.st_mode))
+		return code;
+	return S_ISDIR(status.st_mode) ? -EISDIR : -ENOTSOCK;
+}
+
+/* What stands behind a path that leads to no socket; NULL: that is not what `code` says. */
+static const char *no_socket(int code)
+{
+	switch (-code) {
+	case EISDIR:
+		return "is a folder; name the socket in it, draftd.sock if nobody chose another "
+		       "name";
+	case ENOTSOCK:
+		return "is no socket; name the one that draftd makes (draftd --socket)";
+	case ENOTDIR:
+		return "leads through a file as if that were a folder; name the socket that "
+		       "draftd makes (draftd --socket)";
+	default:
+		return NULL;
+	}
 }
 
 int transport_connect(struct draft *draft, int64_t deadline_us)
@@ -112,11 +131,10 @@ fail:
 		return handle_fail(draft, r,
 			"%s is busy: draftd accepted no connection within the timeout of %g s",
 			draft->socket_path, (double)draft->timeout_us / 1e6);
-	if (r == -ECONNREFUSED && is_folder(draft->socket_path))
-		return handle_fail(draft, -EISDIR,
-			"%s%s is a folder; name the socket in it, draftd.sock if nobody chose "
-			"another name",
-			draft->socket_path, draft->socket_origin);
+	r = refine(r, draft->socket_path);
+	if (no_socket(r))
+		return handle_fail(draft, r, "%s%s %s", draft->socket_path, draft->socket_origin,
+			no_socket(r));
 	return handle_fail(draft, r, "cannot connect to %s%s: %s%s", draft->socket_path,
 		draft->socket_origin, strerrordesc_np(-r), connect_remedy(r));
 }

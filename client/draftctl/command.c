@@ -85,7 +85,7 @@ int command_connect_spinning(
 			"not allowed to connect to %s%s: the socket's mode and group "
 			"say who may (see `ls -l`)",
 			common->socket_path, origin);
-	if (r == -EISDIR)
+	if (r == -EISDIR || r == -ENOTSOCK || r == -ENOTDIR) /* the path is in it */
 		return error_text_set(error, -r, "%s", text);
 	if (r < 0)
 		return error_text_set(error, r <= -1000 ? EPROTO : -r, "%s: %s%s",

@@ -256,6 +256,15 @@ def test_a_folder_is_no_socket(folder):
     bad(draftctl("ping", socket=folder), 1, f"draftctl: {folder} is a folder; name the socket in it, draftd.sock if")
 
 
+def test_a_file_is_no_socket(folder):
+    path = folder / "file"
+    path.touch()
+    fix = "draftd makes (draftd --socket)\n"
+    bad(draftctl("ping", socket=path), 1, f"draftctl: {path} is no socket; name the one that {fix}")
+    bad(draftctl("ping", socket=path / "x"), 1, f"draftctl: {path}/x leads through a file as if that were a folder; ", fix)
+    bad(draftctl("ping", env=os.environ | {"DRAFTD_SOCKET": str(path)}), 1, f"draftctl: {path} (DRAFTD_SOCKET) is no socket; ")
+
+
 def test_base_is_a_regular_file(daemon, folder):
     os.mkfifo(folder / "pipe")
     for path in folder, folder / "pipe":

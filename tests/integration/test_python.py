@@ -182,7 +182,11 @@ def test_nobody_there(folder):
     error = refused(draft.NotRunning, "is draftd running?", draft.connect, folder / "none")
     assert error.code == -errno.ENOENT and not error.retryable
     (folder / "file").touch()
-    assert refused(draft.NotRunning, "refused", draft.connect, folder / "file").retryable
+    assert not refused(draft.InvalidArgument, "is no socket; name the one", draft.connect, folder / "file").retryable
+    assert not refused(draft.InvalidArgument, "leads through a file", draft.connect, folder / "file" / "x").retryable
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(str(folder / "leftover"))
+    assert refused(draft.NotRunning, "refused", draft.connect, folder / "leftover").retryable
     assert not refused(draft.InvalidArgument, "is a folder; name the socket in it", draft.connect, folder).retryable
     refused(draft.InvalidArgument, "socket_path", draft.connect, "/" + "x" * 200)
     refused(draft.InvalidArgument, "client_name", draft.connect, folder / "none", client_name="\n")

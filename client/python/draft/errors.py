@@ -143,6 +143,8 @@ _CLASSES.update({
     -errno.ENOTSUP: NotSupported,
     -errno.ENODEV: NotSupported,  # this process does not see the GPU
     -errno.EISDIR: InvalidArgument,  # where a socket's path was wanted
+    -errno.ENOTSOCK: InvalidArgument,
+    -errno.ENOTDIR: InvalidArgument,
     -errno.EBADF: InvalidArgument,  # a descriptor of the caller's
     -errno.EBUSY: RegionInUse,
     -errno.EDEADLK: ConnectionBusy,
