@@ -242,10 +242,15 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 	return 0;
 }
 
+uint32_t config_origin(const struct config *config, size_t setting)
+{
+	return config->origins[options_at(setting) - options];
+}
+
 struct setting_name config_name(const struct config *config, size_t setting)
 {
 	const struct option_info *option = options_at(setting);
-	const uint32_t origin = config->origins[option - options];
+	const uint32_t origin = config_origin(config, setting);
 	struct setting_name name;
 
 	if (origin == ORIGIN_COMMAND_LINE || origin == ORIGIN_DEFAULT)

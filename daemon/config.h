@@ -80,13 +80,16 @@ int config_reparse(const struct config *running, int argc, char **argv, struct c
 uint64_t config_held_max(const struct config *config);
 uint64_t config_held_max_connection(const struct config *config);
 
+/* Where a setting's value is from; see `origins`. `setting` is a SETTING() with a row in the table.
+ */
+uint32_t config_origin(const struct config *config, size_t setting);
+
 /* A setting as its reader knows it. */
 struct setting_name {
 	char at[64];
 };
 
-/* As it was given: "[socket] path" where it is from the file, else "--socket". `setting` is a
- * SETTING() with a row in the table. */
+/* As it was given: "[socket] path" where it is from the file, else "--socket". */
 struct setting_name config_name(const struct config *config, size_t setting);
 
 /* Names the settings that were given and that only GPUs use, as they were given: "--devices, [cuda]

@@ -153,11 +153,10 @@ static int find_group(const struct config *config, gid_t *ret, struct refusal *r
  * passes leaves the path without use. */
 static int check_socket(const struct config *config, struct refusal *refusal)
 {
-	const struct option_info *option = options_at(SETTING(socket_path));
 	int fd, r;
 
 	r = notify_inherited_socket(&fd, &refusal->sentence);
-	if (r < 0 || fd >= 0 || config->origins[option - options] == ORIGIN_DEFAULT)
+	if (r < 0 || fd >= 0 || config_origin(config, SETTING(socket_path)) == ORIGIN_DEFAULT)
 		return r;
 	r = listener_check(config->socket_path, config_name(config, SETTING(socket_path)).at,
 		&refusal->sentence);

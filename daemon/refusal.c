@@ -44,11 +44,10 @@ void refusal_place(struct refusal *refusal, const struct config *config)
 	uint32_t line = 0;
 
 	for (size_t i = 0; i < 2 && refusal->about[i] > 0; i++) {
-		const struct option_info *option = options_at(refusal->about[i]);
-		const uint32_t origin = config->origins[option - options];
+		const uint32_t origin = config_origin(config, refusal->about[i]);
 
 		if (origin == ORIGIN_COMMAND_LINE)
-			typed = option->name;
+			typed = options_at(refusal->about[i])->name;
 		else if (line == 0)
 			line = origin;
 	}

@@ -1,8 +1,7 @@
 #include "stats.h"
 
 #include "model.h"
-
-#include <string.h>
+#include "proto/pack.h"
 
 /* Smallest n with 2^n >= rows. */
 static unsigned bucket_index(uint32_t rows)
@@ -44,20 +43,6 @@ void stats_count_draft(struct stats *stats, const struct draft *draft, uint64_t 
 
 /* ---- the stats map ---- */
 
-static void pack_text(struct wire_buffer *buffer, const char *text)
-{
-	size_t bytes = strlen(text);
-
-	wire_pack_str(buffer, bytes);
-	wire_pack_str_body(buffer, text, bytes);
-}
-
-static void pack_count(struct wire_buffer *buffer, const char *key, uint64_t value)
-{
-	pack_text(buffer, key);
-	wire_pack_uint64(buffer, value);
-}
-
 static void pack_histogram(
 	struct wire_buffer *buffer, const char *key, const struct histogram *histogram)
 {
@@ -65,16 +50,16 @@ static void pack_histogram(
 
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
 		used += histogram->buckets[i] != 0;
-	pack_text(buffer, key);
+	pack_str(buffer, key);
 	wire_pack_map(buffer, 8);
-	pack_count(buffer, "count", histogram->count);
-	pack_count(buffer, "sum", histogram->sum_us);
-	pack_count(buffer, "max", histogram->max_us);
-	pack_count(buffer, "p50", histogram_quantile_us(histogram, 500));
-	pack_count(buffer, "p90", histogram_quantile_us(histogram, 900));
-	pack_count(buffer, "p99", histogram_quantile_us(histogram, 990));
-	pack_count(buffer, "p999", histogram_quantile_us(histogram, 999));
-	pack_text(buffer, "buckets"); /* [[upper end, count]], only those that hold something */
+	pack_key_uint(buffer, "count", histogram->count);
+	pack_key_uint(buffer, "sum", histogram->sum_us);
+	pack_key_uint(buffer, "max", histogram->max_us);
+	pack_key_uint(buffer, "p50", histogram_quantile_us(histogram, 500));
+	pack_key_uint(buffer, "p90", histogram_quantile_us(histogram, 900));
+	pack_key_uint(buffer, "p99", histogram_quantile_us(histogram, 990));
+	pack_key_uint(buffer, "p999", histogram_quantile_us(histogram, 999));
+	pack_str(buffer, "buckets"); /* [[upper end, count]], only those that hold something */
 	wire_pack_array(buffer, used);
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
 		if (!histogram->buckets[i])
@@ -92,7 +77,7 @@ static void pack_launches(struct wire_buffer *buffer, const struct stats *stats,
 	for (unsigned steps = 1; steps <= LIMIT_STEPS_MAX; steps++)
 		for (unsigned bucket = 0; bucket < STATS_BUCKETS; bucket++)
 			used += stats->launches[steps][bucket] != 0;
-	pack_text(buffer, "launches"); /* [[steps, bucket, count]] */
+	pack_str(buffer, "launches"); /* [[steps, bucket, count]] */
 	wire_pack_array(buffer, used);
 	for (unsigned steps = 1; steps <= LIMIT_STEPS_MAX; steps++) {
 		for (unsigned bucket = 0; bucket < STATS_BUCKETS; bucket++) {
@@ -111,17 +96,17 @@ static void pack_replicas(
 {
 	const uint32_t ranks = gauges->facts->tensor_parallel;
 
-	pack_text(buffer, "replicas"); /* in the order of the list of devices */
+	pack_str(buffer, "replicas"); /* in the order of the list of devices */
 	wire_pack_array(buffer, gauges->replicas);
 	for (uint32_t i = 0; i < gauges->replicas; i++) {
 		wire_pack_map(buffer, 4);
-		pack_text(buffer, "devices");
+		pack_str(buffer, "devices");
 		wire_pack_array(buffer, ranks);
 		for (uint32_t n = 0; n < ranks; n++)
-			pack_text(buffer, model_device(gauges->facts, i, n)->uuid);
-		pack_count(buffer, "launches", stats->replicas[i].launches);
-		pack_count(buffer, "rows", stats->replicas[i].rows);
-		pack_count(buffer, "busy_us", stats->replicas[i].busy_us);
+			pack_str(buffer, model_device(gauges->facts, i, n)->uuid);
+		pack_key_uint(buffer, "launches", stats->replicas[i].launches);
+		pack_key_uint(buffer, "rows", stats->replicas[i].rows);
+		pack_key_uint(buffer, "busy_us", stats->replicas[i].busy_us);
 	}
 }
 
@@ -135,56 +120,55 @@ void stats_pack(const struct stats *stats, const struct gauges *gauges, struct w
 	uint64_t uptime_us = gauges->now_us - stats->started_us;
 
 	wire_pack_map(buffer, 30);
-	pack_text(buffer, "server");
-	pack_text(buffer, "draftd/" DRAFTD_VERSION);
-	pack_text(buffer, "model");
-	pack_text(buffer, gauges->model);
-	pack_text(buffer, "backend");
-	pack_text(buffer, gauges->facts->backend);
-	pack_text(buffer, "variant");
-	pack_text(buffer, gauges->facts->variant);
-	pack_count(buffer, "table_bytes", gauges->facts->table_bytes);
-	pack_count(buffer, "generation", gauges->generation);
-	pack_count(buffer, "uptime_us", uptime_us);
-	pack_text(buffer, "draining");
+	pack_str(buffer, "server");
+	pack_str(buffer, "draftd/" DRAFTD_VERSION);
+	pack_str(buffer, "model");
+	pack_str(buffer, gauges->model);
+	pack_str(buffer, "backend");
+	pack_str(buffer, gauges->facts->backend);
+	pack_str(buffer, "variant");
+	pack_str(buffer, gauges->facts->variant);
+	pack_key_uint(buffer, "table_bytes", gauges->facts->table_bytes);
+	pack_key_uint(buffer, "generation", gauges->generation);
+	pack_key_uint(buffer, "uptime_us", uptime_us);
+	pack_str(buffer, "draining");
 	if (gauges->draining)
 		wire_pack_true(buffer);
 	else
 		wire_pack_false(buffer);
 
-	pack_count(buffer, "connections", gauges->connections);
-	pack_count(buffer, "connections_total", stats->connections);
-	pack_count(buffer, "connections_refused", stats->connections_refused);
-	pack_count(buffer, "inflight", gauges->inflight);
-	pack_count(buffer, "queue_depth", gauges->queue_depth);
-	pack_count(buffer, "queue_max", gauges->queue_max);
-	pack_count(buffer, "regions", gauges->regions);
-	pack_count(buffer, "region_bytes", gauges->region_bytes);
-	pack_count(buffer, "device_region_bytes", gauges->device_region_bytes);
-	pack_count(buffer, "held_bytes", gauges->held_bytes);
+	pack_key_uint(buffer, "connections", gauges->connections);
+	pack_key_uint(buffer, "connections_total", stats->connections);
+	pack_key_uint(buffer, "connections_refused", stats->connections_refused);
+	pack_key_uint(buffer, "inflight", gauges->inflight);
+	pack_key_uint(buffer, "queue_depth", gauges->queue_depth);
+	pack_key_uint(buffer, "queue_max", gauges->queue_max);
+	pack_key_uint(buffer, "regions", gauges->regions);
+	pack_key_uint(buffer, "region_bytes", gauges->region_bytes);
+	pack_key_uint(buffer, "device_region_bytes", gauges->device_region_bytes);
+	pack_key_uint(buffer, "held_bytes", gauges->held_bytes);
 
-	pack_text(
-		buffer, "requests"); /* by method; 0 included: a reader needs no list of its own */
+	pack_str(buffer, "requests"); /* by method; 0 included: a reader needs no list of its own */
 	wire_pack_map(buffer, METHOD_END - 2);
 	for (enum method method = METHOD_HELLO; method < METHOD_END; method++)
 		if (method != METHOD_GOAWAY)
-			pack_count(buffer, method_name(method), stats->requests[method]);
-	pack_text(buffer, "errors"); /* by name */
+			pack_key_uint(buffer, method_name(method), stats->requests[method]);
+	pack_str(buffer, "errors"); /* by name */
 	wire_pack_map(buffer, ERROR_CODE_END - 1);
 	for (int code = 1; code < ERROR_CODE_END; code++)
-		pack_count(buffer, error_lookup(code)->name, stats->errors[code]);
+		pack_key_uint(buffer, error_lookup(code)->name, stats->errors[code]);
 
-	pack_count(buffer, "drafts", stats->drafts);
-	pack_count(buffer, "rows", stats->rows);
-	pack_count(buffer, "tokens", stats->tokens);
+	pack_key_uint(buffer, "drafts", stats->drafts);
+	pack_key_uint(buffer, "rows", stats->rows);
+	pack_key_uint(buffer, "tokens", stats->tokens);
 	pack_launches(buffer, stats, gauges->facts->max_rows);
-	pack_text(buffer, "occupancy");
+	pack_str(buffer, "occupancy");
 	wire_pack_double(buffer, ratio(stats->launched_rows, stats->launched_places));
-	pack_count(buffer, "device_busy_us", stats->device_busy_us);
+	pack_key_uint(buffer, "device_busy_us", stats->device_busy_us);
 	pack_replicas(buffer, stats, gauges);
-	pack_count(buffer, "reloads", stats->reloads);
-	pack_count(buffer, "reloads_failed", stats->reloads_failed);
-	pack_text(buffer, "latency_us");
+	pack_key_uint(buffer, "reloads", stats->reloads);
+	pack_key_uint(buffer, "reloads_failed", stats->reloads_failed);
+	pack_str(buffer, "latency_us");
 	wire_pack_map(buffer, 3);
 	pack_histogram(buffer, "queue", &stats->queue);
 	pack_histogram(buffer, "device", &stats->device);

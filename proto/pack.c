@@ -1,7 +1,5 @@
 #include "pack.h"
 
-#include <string.h>
-
 size_t frame_begin(struct wire_buffer *buffer)
 {
 	static const char no_header[FRAME_HEADER_BYTES];

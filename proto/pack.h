@@ -1,4 +1,5 @@
-/* Private to proto/: writing a frame around a body, and the strings and keys in it.
+/* Writing a frame around a body, which is private to proto/, and the strings and keys in it, which
+ * serve who packs a result himself, too (message_begin_reply()).
  *
  * Everything is appended to a wire_buffer, which remembers a failed allocation: nothing here has to
  * be checked. */

@@ -301,39 +301,37 @@ static void set_plain(struct wire_value *value, uint8_t tag, const uint8_t *at)
 
 bool wire_next_tagged(struct wire_cursor *cursor, struct wire_value *ret_value)
 {
-	const uint8_t *at = cursor->at;
-	const uint8_t tag = *at++;
+	const uint8_t tag = *cursor->at;
+	const uint8_t *const head = cursor->at + 1; /* the number or length */
 	const unsigned width = tags[tag - 0xc0].width;
-	uint32_t bytes;
+	const uint8_t *at = head;
+	bool opens;
+	uint64_t children;
 
-	if (width > (size_t)(cursor->end - at))
+	if (step_over_tagged(&at, cursor->end, &opens, &children))
 		return false;
 	switch ((enum shape)tags[tag - 0xc0].shape) {
-	case SHAPE_EXT:
+	case SHAPE_EXT: /* refused above, as is the next */
 	case SHAPE_RESERVED:
-		return false;
+		break;
 	case SHAPE_PLAIN:
-		set_plain(ret_value, tag, at);
+		set_plain(ret_value, tag, head);
 		break;
 	case SHAPE_DATA:
-		bytes = load_length(at, width);
-		if (bytes > (size_t)(cursor->end - at) - width)
-			return false;
 		ret_value->type = tag < 0xd9 ? WIRE_BIN : WIRE_STR;
-		ret_value->data.at = at + width;
-		ret_value->data.bytes = bytes;
-		at += bytes;
+		ret_value->data.at = head + width;
+		ret_value->data.bytes = (uint32_t)(at - ret_value->data.at);
 		break;
 	case SHAPE_ARRAY:
 		ret_value->type = WIRE_ARRAY;
-		ret_value->count = load_length(at, width);
+		ret_value->count = load_length(head, width);
 		break;
 	case SHAPE_MAP:
 		ret_value->type = WIRE_MAP;
-		ret_value->count = load_length(at, width);
+		ret_value->count = load_length(head, width);
 		break;
 	}
-	cursor->at = at + width;
+	cursor->at = at;
 	return true;
 }
 
