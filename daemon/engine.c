@@ -19,6 +19,7 @@ static void engine_free(struct engine *engine)
 		columns_done(&engine->replicas[i].columns);
 	}
 	pthread_mutex_destroy(&engine->lock);
+	pthread_mutex_destroy(&engine->report_lock);
 	free(engine);
 }
 
@@ -97,10 +98,11 @@ int engine_start(const struct engine_options *options, struct markov_head *const
 	}
 	*engine = (struct engine){.options = *options, .replica_count = count};
 	pthread_mutex_init(&engine->lock, NULL);
+	pthread_mutex_init(&engine->report_lock, NULL);
 	bell_silence(&engine->news, BELL_SLEEPS); /* the loop thread does not watch yet */
 	scheduler_init(&engine->scheduler, count, options->max_queue, options->max_rows);
 	held_init(&engine->held);
-	link_init(&engine->finished);
+	link_init(&engine->report.finished);
 	for (unsigned i = 0; i < count; i++)
 		engine->replicas[i] = (struct replica){
 			.engine = engine, .index = i, .head = heads[i], .generation = generation};
@@ -123,7 +125,7 @@ int engine_stop(struct engine *engine, struct link *left)
 		return r;
 	scheduler_take_all(&engine->scheduler, left);
 	held_take_all(&engine->held, &engine->scheduler, left);
-	link_splice(left, &engine->finished);
+	link_splice(left, &engine->report.finished);
 	engine_free(engine);
 	return 0;
 }
@@ -187,16 +189,18 @@ void engine_swap(struct engine *engine, struct markov_head *const *heads, uint64
 
 void engine_collect(struct engine *engine, struct engine_report *ret)
 {
+	struct engine_report *report = &engine->report;
+
 	link_init(&ret->finished);
 	bell_silence(&engine->news, engine->watched ? BELL_QUIET : BELL_SLEEPS);
-	pthread_mutex_lock(&engine->lock);
-	link_splice(&ret->finished, &engine->finished);
-	ret->swapped = engine->swapped;
-	ret->lost = engine->lost;
-	ret->reason = engine->reason;
-	engine->swapped = false;
-	engine->reason.text[0] = '\0';
-	pthread_mutex_unlock(&engine->lock);
+	pthread_mutex_lock(&engine->report_lock);
+	link_splice(&ret->finished, &report->finished);
+	ret->swapped = report->swapped;
+	ret->lost = report->lost;
+	ret->reason = report->reason;
+	report->swapped = false;
+	report->reason.text[0] = '\0';
+	pthread_mutex_unlock(&engine->report_lock);
 }
 
 void engine_watch(struct engine *engine, bool on)

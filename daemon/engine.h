@@ -1,11 +1,11 @@
 /* The threads that own the Markov heads, one thread and head a replica: each takes launches from
  * the one scheduler when it is free, runs them, hands the requests back.
  *
- * All functions are the loop thread's. The lock inside guards the scheduler and the finished list,
- * and is all that the threads share, but for words (bell.h) that say that there is something to
- * look at: to a replica, that work has come; to the loop, that something has finished. By these a
- * thread that looks for news itself, instead of sleeping, is told without a system call. The engine
- * never frees requests. */
+ * All functions are the loop thread's. Two locks inside, one of the scheduler and one of what is to
+ * be collected, are all that the threads share, but for words (bell.h) that say that there is
+ * something to look at: to a replica, that work has come; to the loop, that something has finished.
+ * By these a thread that looks for news itself, instead of sleeping, is told without a system call.
+ * The engine never frees requests. */
 #ifndef DAEMON_ENGINE_H
 #define DAEMON_ENGINE_H
 
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct scheduler_flow;
-struct engine; /* opaque: its lock and thread are nobody else's */
+struct engine; /* opaque: its locks and threads are nobody else's */
 
 struct engine_options {
 	unsigned replicas;  /* 1 to LIMIT_REPLICAS_MAX */
@@ -60,8 +60,8 @@ struct engine_report {
 	struct error_text reason; /* of a launch that failed; "" if none did */
 };
 
-/* What has happened since the last call. Never blocks for longer than the lock is held for list
- * work. */
+/* What has happened since the last call. Never blocks for longer than two lists take to be joined.
+ */
 void engine_collect(struct engine *engine, struct engine_report *ret);
 
 /* While it is on, the loop thread asks engine_has_news() again and again, and is not woken. Turned

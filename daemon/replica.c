@@ -92,8 +92,8 @@ static void finish_all(struct link *requests)
 		LINK_OWNER(link, struct request, queue)->draft.state = REQUEST_DONE;
 }
 
-/* Under the lock: nothing is launched any more, so everything that waits is told so. */
-static void lose_device(struct engine *engine)
+/* Under the lock: nothing is launched any more, so everything that waits is told so, too. */
+static void lose_device(struct engine *engine, struct link *finished)
 {
 	struct link waiting;
 
@@ -103,8 +103,20 @@ static void lose_device(struct engine *engine)
 	for (struct link *link = waiting.next; link != &waiting; link = link->next)
 		LINK_OWNER(link, struct request, queue)->draft.error = ERROR_DEVICE_LOST;
 	finish_all(&waiting);
-	link_splice(&engine->finished, &waiting);
+	link_splice(finished, &waiting);
 	engine->lost = true;
+}
+
+/* Under the lock: `finished` and why a launch failed, or NULL, and whether a device is lost go into
+ * the report as one. */
+static void report(struct engine *engine, struct link *finished, const struct error_text *reason)
+{
+	pthread_mutex_lock(&engine->report_lock);
+	link_splice(&engine->report.finished, finished);
+	if (reason)
+		engine->report.reason = *reason;
+	engine->report.lost = engine->lost;
+	pthread_mutex_unlock(&engine->report_lock);
 }
 
 /* Outside the lock: or the loop thread would wake only to wait for it. */
@@ -122,16 +134,14 @@ static void tell_loop(struct engine *engine)
 	pthread_mutex_lock(&engine->lock);
 }
 
-/* Under the lock. With several replicas a reason says which one's it is. */
-static void give_reason(struct replica *replica, const struct error_text *error)
+/* With several replicas a reason says which one's it is. */
+static void name_replica(const struct replica *replica, struct error_text *reason)
 {
-	struct engine *engine = replica->engine;
+	const struct error_text said = *reason;
 
-	if (engine->replica_count > 1)
-		error_text_set(&engine->reason, EIO, "replica %u (%s): %.*s", replica->index,
-			markov_facts(replica->head)->devices[0].uuid, CUT(400, error->text));
-	else
-		engine->reason = *error;
+	if (replica->engine->replica_count > 1)
+		error_text_set(reason, EIO, "replica %u (%s): %.*s", replica->index,
+			markov_facts(replica->head)->devices[0].uuid, CUT(400, said.text));
 }
 
 /* ---- another model ---- */
@@ -174,8 +184,10 @@ static void swap_heads(struct replica *replica)
 	pthread_mutex_lock(&engine->lock);
 	if (--engine->to_swap > 0)
 		return;
-	engine->swapped = true;
 	scheduler_forget_times(&engine->scheduler);
+	pthread_mutex_lock(&engine->report_lock);
+	engine->report.swapped = true;
+	pthread_mutex_unlock(&engine->report_lock);
 	tell_loop(engine);
 }
 
@@ -185,6 +197,7 @@ static void swap_heads(struct replica *replica)
 static void look_at_held(struct replica *replica)
 {
 	struct engine *engine = replica->engine;
+	struct error_text reason;
 	struct held_look look;
 	struct link over;
 	int r;
@@ -204,14 +217,12 @@ static void look_at_held(struct replica *replica)
 	pthread_mutex_lock(&engine->lock);
 	replica->asked_us = 0;
 	r = held_end_look(&engine->held, &look, &engine->scheduler, clock_us(), &over);
-	if (r < 0) {
-		error_text_set(&engine->reason, EIO, "a client's event can't be asked");
-		lose_device(engine);
-	} else if (engine->lost) {
-		lose_device(engine); /* what was being asked meanwhile, too */
-	}
+	if (r < 0)
+		error_text_set(&reason, EIO, "a client's event can't be asked");
+	if (r < 0 || engine->lost)
+		lose_device(engine, &over); /* what was being asked meanwhile, too */
 	if (!link_alone(&over) || engine->lost) {
-		link_splice(&engine->finished, &over);
+		report(engine, &over, r < 0 ? &reason : NULL);
 		tell_loop(engine);
 	}
 }
@@ -275,7 +286,8 @@ static void launch(struct replica *replica, struct scheduler_batch *batch, uint6
 	uint64_t end_us;
 	int r;
 
-	link_splice(&engine->finished, &batch->expired);
+	if (expired)
+		report(engine, &batch->expired, NULL);
 	replica->launched_us = now_us;
 	replica->launch_limit_us = launch_limit_us(replica->head, batch->rows, batch->steps);
 	pthread_mutex_unlock(&engine->lock);
@@ -292,12 +304,12 @@ static void launch(struct replica *replica, struct scheduler_batch *batch, uint6
 	replica->free_us = end_us;
 	engine->look_until_us = end_us + engine->options.spin_us;
 	scheduler_ended(&engine->scheduler, replica->index, r == 0 ? end_us - now_us : 0, end_us);
-	if (r < 0)
-		give_reason(replica, &error);
 	finish_all(&batch->requests);
-	link_splice(&engine->finished, &batch->requests);
 	if (r == -EIO)
-		lose_device(engine);
+		lose_device(engine, &batch->requests);
+	if (r < 0)
+		name_replica(replica, &error);
+	report(engine, &batch->requests, r < 0 ? &error : NULL);
 	if (replica->next_head)
 		call_to_swap(engine);
 	tell_loop(engine);
@@ -333,7 +345,7 @@ void *replica_main(void *user)
 		if (!link_alone(&batch.requests)) {
 			launch(replica, &batch, now_us);
 		} else if (!link_alone(&batch.expired)) {
-			link_splice(&engine->finished, &batch.expired);
+			report(engine, &batch.expired, NULL);
 			tell_loop(engine);
 		}
 	}

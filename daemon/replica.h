@@ -51,12 +51,15 @@ struct engine {
 	struct held held;
 	struct replica *looker; /* whose turn it is to ask the events of held drafts; NULL: of
 				   whoever comes first */
-	struct link finished;
-	struct error_text reason;
 	uint64_t next_generation;
 	unsigned to_swap;       /* replicas that have still to */
 	uint64_t look_until_us; /* with something held: looks again and again; then it naps */
-	bool swapped, lost, stop;
+	bool lost, stop;
+
+	/* guards what follows; also taken under the other one. Apart from it, since the loop thread
+	 * collects just when a replica takes its next launch from the scheduler. */
+	_Alignas(64) pthread_mutex_t report_lock;
+	struct engine_report report; /* since it was collected last */
 
 	unsigned replica_count;
 	struct replica replicas[];
