@@ -289,7 +289,7 @@ $(GPU_PRELOAD): $(BUILD)/tests/%.so: tests/gpu/preload/%.c
 
 .PHONY: check-gpu bench-gpu
 check-gpu: $(GPU_TESTS) $(GPU_PRELOAD) all ## the CUDA backend on this machine's GPU: exactness, sharing, bounds, device regions, the service's sandbox, a lost GPU
-	@$(GPU_TESTS) sharing golden tests/golden large odd memory regions $(BUILD) tests/golden cycles $(BUILD) \
+	@$(GPU_TESTS) sharing golden tests/golden large odd ahead memory regions $(BUILD) tests/golden cycles $(BUILD) \
 		devices=0,0 golden tests/golden devices=0,0,0,0 golden tests/golden devices=0,0,0,0,0,0,0,0 golden tests/golden
 	@tests/gpu/sanitize.sh $(GPU_TESTS) tests/golden
 	@$(GPU_PYTHON) tests/gpu/python_device.py

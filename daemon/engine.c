@@ -16,7 +16,8 @@ static void engine_free(struct engine *engine)
 	for (unsigned i = 0; i < engine->replica_count; i++) {
 		markov_close(engine->replicas[i].next_head);
 		markov_close(engine->replicas[i].head);
-		columns_done(&engine->replicas[i].columns);
+		for (unsigned n = 0; n < MARKOV_BATCHES_MAX; n++)
+			columns_done(&engine->replicas[i].flights[n].columns);
 	}
 	pthread_mutex_destroy(&engine->lock);
 	pthread_mutex_destroy(&engine->report_lock);
@@ -68,8 +69,11 @@ static int stop_threads(struct engine *engine)
 static int start_thread(struct replica *replica, struct error_text *error)
 {
 	const struct engine_options *options = &replica->engine->options;
-	int r = columns_init(&replica->columns, options->max_rows, options->max_steps);
+	int r = 0;
 
+	for (unsigned n = 0; r == 0 && n < MARKOV_BATCHES_MAX; n++)
+		r = columns_init(
+			&replica->flights[n].columns, options->max_rows, options->max_steps);
 	if (r < 0)
 		return error_text_set(error, ENOMEM, "out of memory for the columns of %u row%s",
 			options->max_rows, sentence_s(options->max_rows));

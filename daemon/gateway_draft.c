@@ -64,7 +64,7 @@ static int check_held(const struct connection *connection, const struct draft_ca
 		return message_refuse(fault, ERROR_RESOURCE_EXHAUSTED,
 			"this connection's inline data in flight would be %" PRIu64
 			" bytes, the most is %" PRIu64 " (%d times max_frame_bytes, and %llu MiB); "
-						       "wait for replies, or use regions",
+			"wait for replies, or use regions",
 			connection->held_bytes + reply + base, most, LIMIT_HELD_FRAMES_CONNECTION,
 			LIMIT_HELD_BYTES_CONNECTION >> 20);
 	/* The base is there already, in the reader. */

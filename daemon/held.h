@@ -1,7 +1,7 @@
 /* Drafts that wait for an event of their client, outside the scheduler's queue but counted there
  * (scheduler_admit()): no launch ever waits for a client. A replica's thread asks their events
- * between launches and while it has nothing to launch, one replica at a time; a draft whose event has fired enters the
- * queue as if it had arrived then. Others pass it.
+ * after each launch and while it has nothing to launch, one replica at a time; a draft whose event
+ * has fired enters the queue as if it had arrived then. Others pass it.
  *
  * The engine's lock guards everything but held_ask(), which asks the driver without it. What is
  * being asked belongs to that thread for that moment, so that nobody frees the event. */

@@ -94,6 +94,11 @@
  * that are there. */
 #define LIMIT_GATHER_US 500ull
 
+/* A launch that follows another at once is put on the device so long before the end that is
+ * expected of that one: what it takes to gather 32 requests and to launch them. Nothing that
+ * arrives later is in it. */
+#define LIMIT_AHEAD_US 30ull
+
 /* Launches that do not wait for anybody after waiting has failed again and again. */
 #define LIMIT_GATHER_PAUSE 64
 

@@ -1,7 +1,9 @@
 /* One pass of a replica's thread: ask the events of held drafts, if it is its turn; sleep until
  * there is work; take a launch; gather the rows of its requests into columns, launch, wait,
- * scatter, hand back. What can fail: a launch (its requests get INTERNAL) and a device (everything
- * gets DEVICE_LOST, now and later, whichever replica lost it: the daemon starts anew with all).
+ * scatter, hand back. While it waits, and the head can, a full launch is put behind the one under
+ * way shortly before that one ends, so that the device does not wait for this thread. What can
+ * fail: a launch (its requests get INTERNAL) and a device (everything gets DEVICE_LOST, now and
+ * later, whichever replica lost it: the daemon starts anew with all).
  *
  * No wake-up is lost: who finds that a launch could begin and does not begin it, be it because it
  * is the loop thread, because it has just taken another one or because it waits for others itself,
@@ -37,53 +39,12 @@ struct replica *replica_call(struct engine *engine, bool any)
 			(any || may_begin(engine, i)))
 			found = replica;
 	}
+	for (unsigned i = 0; !found && i < engine->replica_count; i++)
+		if (engine->replicas[i].follows && scheduler_is_full(&engine->scheduler))
+			found = &engine->replicas[i];
 	if (found)
-		found->idle = false;
+		found->idle = found->follows = false;
 	return found;
-}
-
-/* Runs a launch to its end and writes each request's outcome. Returns what the backend said. */
-static int run_launch(
-	struct replica *replica, struct scheduler_batch *batch, struct error_text *error)
-{
-	struct columns *columns = &replica->columns;
-	struct markov_batch launch = columns_batch(columns, batch->rows, batch->steps);
-	uint64_t start_us, device_us;
-	uint32_t at = 0;
-	bool first = true;
-	int r;
-
-	for (struct link *link = batch->requests.next; link != &batch->requests;
-		link = link->next) {
-		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
-
-		columns_gather(columns, at, draft);
-		at += draft->rows;
-	}
-
-	start_us = clock_us();
-	r = markov_launch(replica->head, &launch, error);
-	if (r == 0)
-		r = markov_wait(replica->head, error);
-	device_us = clock_us() - start_us;
-
-	at = 0;
-	for (struct link *link = batch->requests.next; link != &batch->requests;
-		link = link->next) {
-		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
-
-		draft->generation = replica->generation;
-		draft->queue_us = start_us > draft->arrival_us ? start_us - draft->arrival_us : 0;
-		draft->device_us = device_us;
-		draft->replica = replica->index;
-		draft->launch_rows = first ? batch->rows : 0;
-		draft->error = r == 0 ? ERROR_NONE : r == -EIO ? ERROR_DEVICE_LOST : ERROR_INTERNAL;
-		if (r == 0)
-			columns_scatter(columns, at, draft);
-		at += draft->rows;
-		first = false;
-	}
-	return r;
 }
 
 static void finish_all(struct link *requests)
@@ -113,7 +74,7 @@ static void report(struct engine *engine, struct link *finished, const struct er
 {
 	pthread_mutex_lock(&engine->report_lock);
 	link_splice(&engine->report.finished, finished);
-	if (reason)
+	if (reason && !engine->report.reason.text[0]) /* the first says what began it */
 		engine->report.reason = *reason;
 	engine->report.lost = engine->lost;
 	pthread_mutex_unlock(&engine->report_lock);
@@ -276,50 +237,195 @@ static struct replica *find_successor(struct replica *replica)
 	return replica_call(engine, looks);
 }
 
-/* Under the lock, which is released meanwhile. */
-static void launch(struct replica *replica, struct scheduler_batch *batch, uint64_t now_us)
+static struct flight *flight_at(struct replica *replica, unsigned index)
+{
+	return &replica->flights[(replica->oldest + index) % MARKOV_BATCHES_MAX];
+}
+
+static void gather(struct flight *flight)
+{
+	struct scheduler_batch *batch = &flight->batch;
+	uint32_t at = 0;
+
+	for (struct link *link = batch->requests.next; link != &batch->requests;
+		link = link->next) {
+		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
+
+		columns_gather(&flight->columns, at, draft);
+		at += draft->rows;
+	}
+	flight->rows = columns_batch(&flight->columns, batch->rows, batch->steps);
+}
+
+/* One that can't be put behind another waits until that is over. */
+static void hand_over(struct replica *replica, struct flight *flight)
+{
+	flight->begun_us = clock_us();
+	flight->result = markov_launch(replica->head, &flight->rows, &flight->error);
+	flight->handed_over = flight->result != -EBUSY;
+}
+
+/* Writes each request's outcome. */
+static void scatter(const struct replica *replica, const struct flight *flight, uint64_t end_us)
+{
+	const struct scheduler_batch *batch = &flight->batch;
+	const int r = flight->result;
+	uint32_t at = 0;
+	bool first = true;
+
+	for (struct link *link = batch->requests.next; link != &batch->requests;
+		link = link->next) {
+		struct draft *draft = &LINK_OWNER(link, struct request, queue)->draft;
+
+		draft->generation = replica->generation;
+		draft->queue_us = flight->begun_us > draft->arrival_us
+					  ? flight->begun_us - draft->arrival_us
+					  : 0;
+		draft->device_us = end_us - flight->begun_us;
+		draft->replica = replica->index;
+		draft->launch_rows = first ? batch->rows : 0;
+		draft->error = r == 0 ? ERROR_NONE : r == -EIO ? ERROR_DEVICE_LOST : ERROR_INTERNAL;
+		if (r == 0)
+			columns_scatter(&flight->columns, at, draft);
+		at += draft->rows;
+		first = false;
+	}
+}
+
+/* Under the lock: which launch is under way. */
+static void note_oldest(struct replica *replica)
+{
+	const struct flight *flight = flight_at(replica, 0);
+
+	replica->launched_us = 0;
+	if (!replica->flight_count)
+		return;
+	replica->launched_us = flight->begun_us;
+	replica->launch_limit_us =
+		launch_limit_us(replica->head, flight->batch.rows, flight->batch.steps);
+}
+
+/* Under the lock, which is released meanwhile: takes a launch, if there is one, and begins it. */
+static void take_off(struct replica *replica, uint64_t now_us)
 {
 	struct engine *engine = replica->engine;
-	struct replica *other = find_successor(replica);
-	bool expired = !link_alone(&batch->expired);
-	struct error_text error;
-	uint64_t end_us;
-	int r;
+	struct flight *flight = flight_at(replica, replica->flight_count);
+	struct scheduler_batch *batch = &flight->batch;
+	struct replica *other;
+	bool expired;
 
+	scheduler_take(&engine->scheduler, replica->index, now_us, batch);
+	expired = !link_alone(&batch->expired);
 	if (expired)
 		report(engine, &batch->expired, NULL);
-	replica->launched_us = now_us;
-	replica->launch_limit_us = launch_limit_us(replica->head, batch->rows, batch->steps);
+	if (link_alone(&batch->requests)) {
+		if (expired)
+			tell_loop(engine);
+		return;
+	}
+	other = find_successor(replica);
+	flight->begun_us = now_us;
+	if (replica->flight_count++ == 0)
+		note_oldest(replica);
 	pthread_mutex_unlock(&engine->lock);
 	if (other)
 		bell_ring_and_wake(&other->work);
 	if (expired)
 		ring_loop(engine);
-
-	r = run_launch(replica, batch, &error);
-
-	end_us = clock_us();
+	gather(flight);
+	hand_over(replica, flight);
 	pthread_mutex_lock(&engine->lock);
-	replica->launched_us = 0;
+}
+
+/* Under the lock, which is released meanwhile: until the oldest launch is over; then the next one,
+ * if there is one, counts as begun, and the requests are handed back. */
+static void land(struct replica *replica)
+{
+	struct engine *engine = replica->engine;
+	struct flight *flight = flight_at(replica, 0), *next = flight_at(replica, 1);
+	uint64_t end_us;
+
+	pthread_mutex_unlock(&engine->lock);
+	if (flight->result == 0)
+		flight->result = markov_wait(replica->head, &flight->error);
+	end_us = clock_us();
+	if (replica->flight_count > 1 && !next->handed_over)
+		hand_over(replica, next);
+	else if (replica->flight_count > 1 && next->begun_us < end_us)
+		next->begun_us = end_us;
+	scatter(replica, flight, end_us);
+	if (flight->result < 0)
+		name_replica(replica, &flight->error);
+
+	pthread_mutex_lock(&engine->lock);
+	replica->oldest = (replica->oldest + 1) % MARKOV_BATCHES_MAX;
+	replica->flight_count--;
+	note_oldest(replica);
 	replica->free_us = end_us;
 	engine->look_until_us = end_us + engine->options.spin_us;
-	scheduler_ended(&engine->scheduler, replica->index, r == 0 ? end_us - now_us : 0, end_us);
-	finish_all(&batch->requests);
-	if (r == -EIO)
-		lose_device(engine, &batch->requests);
-	if (r < 0)
-		name_replica(replica, &error);
-	report(engine, &batch->requests, r < 0 ? &error : NULL);
+	scheduler_ended(&engine->scheduler, replica->index, &flight->batch,
+		flight->result == 0 ? end_us - flight->begun_us : 0, end_us);
+	finish_all(&flight->batch.requests);
+	if (flight->result == -EIO)
+		lose_device(engine, &flight->batch.requests);
+	report(engine, &flight->batch.requests, flight->result < 0 ? &flight->error : NULL);
 	if (replica->next_head)
 		call_to_swap(engine);
 	tell_loop(engine);
+}
+
+/* Under the lock, which is released meanwhile: until the launch under way is over, or about to end
+ * with a full one waiting, which may be put behind it: true. So late, since until then the queue's
+ * order may still change. */
+static bool await_follower(struct replica *replica)
+{
+	struct engine *engine = replica->engine;
+	const struct flight *flight = flight_at(replica, 0);
+	const uint64_t expect_us =
+		scheduler_expect_us(&engine->scheduler, flight->batch.rows, flight->batch.steps);
+	uint64_t from_us = flight->begun_us;
+	bool full, over;
+
+	if (markov_facts(replica->head)->batches_max == 1 || flight->result < 0 || !expect_us)
+		return false;
+	from_us += expect_us > LIMIT_AHEAD_US ? expect_us - LIMIT_AHEAD_US : 0;
+	pthread_mutex_unlock(&engine->lock);
+	do
+		over = markov_is_over(replica->head);
+	while (!over && clock_us() < from_us);
+	for (;;) {
+		bell_silence(&replica->work, BELL_QUIET);
+		pthread_mutex_lock(&engine->lock);
+		full = scheduler_is_full(&engine->scheduler);
+		replica->follows = !full && !over && !engine->stop && !replica->next_head;
+		if (!replica->follows)
+			break;
+		pthread_mutex_unlock(&engine->lock);
+		do
+			over = markov_is_over(replica->head);
+		while (!over && !bell_has_rung(&replica->work));
+	}
+	return full && !over && !engine->stop && !replica->next_head;
+}
+
+/* Under the lock, which is released meanwhile: a launch, and all that follow on it without a
+ * pause. */
+static void fly(struct replica *replica, uint64_t now_us)
+{
+	take_off(replica, now_us);
+	while (replica->flight_count) {
+		if (replica->flight_count == 1 && await_follower(replica))
+			take_off(replica, clock_us());
+		land(replica);
+		if (replica->flight_count)
+			look_at_held(replica);
+	}
 }
 
 void *replica_main(void *user)
 {
 	struct replica *replica = user;
 	struct engine *engine = replica->engine;
-	struct scheduler_batch batch;
 	uint64_t now_us, begin_us;
 	char name[16];
 
@@ -341,13 +447,7 @@ void *replica_main(void *user)
 			wait_for_work(replica, now_us, begin_us);
 			continue;
 		}
-		scheduler_take(&engine->scheduler, replica->index, now_us, &batch);
-		if (!link_alone(&batch.requests)) {
-			launch(replica, &batch, now_us);
-		} else if (!link_alone(&batch.expired)) {
-			report(engine, &batch.expired, NULL);
-			tell_loop(engine);
-		}
+		fly(replica, now_us);
 	}
 	replica->ended = true;
 	pthread_mutex_unlock(&engine->lock);

@@ -17,19 +17,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A launch between the scheduler and the head. */
+struct flight {
+	struct scheduler_batch batch;
+	struct columns columns;
+	struct markov_batch rows; /* of the columns */
+	bool handed_over;         /* the head has it, or refused it for good */
+	int result;
+	struct error_text error;
+	uint64_t begun_us; /* when it was handed over, or the one before it ended */
+};
+
 struct replica {
 	struct engine *engine;
 	unsigned index; /* in the engine and for the scheduler */
 	pthread_t thread;
-	bool started;             /* loop thread only */
-	struct columns columns;   /* its thread only */
-	struct markov_head *head; /* its thread only */
-	uint64_t generation;      /* its thread only */
+	bool started;                              /* loop thread only */
+	struct flight flights[MARKOV_BATCHES_MAX]; /* its thread only */
+	unsigned oldest, flight_count;             /* of these, its thread only */
+	struct markov_head *head;                  /* its thread only */
+	uint64_t generation;                       /* its thread only */
 
 	_Alignas(64) struct bell work; /* heard by its thread: on a cache line of its own */
 
 	/* under the engine's lock */
 	_Alignas(64) bool idle; /* waits for work, and nobody has called it since */
+	bool follows;           /* the same, while a launch of it is about to end */
 	uint64_t free_us;       /* when its last launch ended */
 	struct markov_head *next_head;
 	uint64_t launched_us;     /* 0: no launch under way */
@@ -69,8 +82,9 @@ struct engine {
 void *replica_main(void *user);
 
 /* Under the lock: the idle replica that was free last, as that one may still be awake; of those
- * that may begin a launch now, or, with `any`, of all. NULL: there is none. It counts as idle no
- * more, and the caller rings its bell, after the lock. */
+ * that may begin a launch now, or, with `any`, of all. Without one, a replica that may take a
+ * launch ahead. NULL: there is none. It counts as idle no more, and the caller rings its bell,
+ * after the lock. */
 struct replica *replica_call(struct engine *engine, bool any);
 
 #endif

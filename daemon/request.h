@@ -24,8 +24,8 @@ struct scheduler_flow;
 enum request_state {   /* changes under the engine's lock only */
 	REQUEST_IDLE,  /* not with the engine */
 	REQUEST_HELD,  /* until its event has fired */
-	REQUEST_ASKED, /* held, and its event is being asked: nobody but its replica's thread touches
-			  it */
+	REQUEST_ASKED, /* held, and its event is being asked: nobody but its replica's thread
+			  touches it */
 	REQUEST_QUEUED,
 	REQUEST_RUNNING,
 	REQUEST_DONE,

@@ -287,13 +287,18 @@ static void board(struct scheduler *scheduler, unsigned replica, struct schedule
 	link_append(&batch->requests, &request->queue);
 }
 
+bool scheduler_is_full(const struct scheduler *scheduler)
+{
+	return scheduler->rows >= scheduler->max_rows;
+}
+
 uint64_t scheduler_begin_us(const struct scheduler *scheduler, unsigned replica, uint64_t now_us)
 {
 	const struct scheduler_replica *taker = &scheduler->replicas[replica];
 	uint32_t depth = queued(scheduler);
 	bool waits = depth > 0;
 
-	if (waits && (scheduler->hurried || scheduler->rows >= scheduler->max_rows ||
+	if (waits && (scheduler->hurried || scheduler_is_full(scheduler) ||
 			     scheduler->of_length[taker->last_steps] < depth))
 		return now_us;
 	if (taker->due && !taker->pause && now_us < taker->gather_until_us)
@@ -316,20 +321,31 @@ static void learn_pace(struct scheduler_pace *pace, uint64_t took_us, uint32_t r
 	}
 }
 
-void scheduler_ended(
-	struct scheduler *scheduler, unsigned replica, uint64_t took_us, uint64_t now_us)
+uint64_t scheduler_expect_us(const struct scheduler *scheduler, uint32_t rows, uint32_t steps)
+{
+	const struct scheduler_pace *pace = &scheduler->paces[steps];
+
+	if (!pace->shortest_us)
+		return 0;
+	return pace->fixed_us + (pace->shortest_us - pace->fixed_us) * rows / pace->rows;
+}
+
+void scheduler_ended(struct scheduler *scheduler, unsigned replica,
+	const struct scheduler_batch *batch, uint64_t took_us, uint64_t now_us)
 {
 	struct scheduler_replica *taker = &scheduler->replicas[replica];
-	struct scheduler_pace *pace = &scheduler->paces[taker->last_steps];
+	struct scheduler_pace *pace = &scheduler->paces[batch->steps];
 	uint64_t patience_us = 0;
 
-	taker->ended = taker->taken;
 	if (took_us) {
-		learn_pace(pace, took_us, taker->last_rows);
+		learn_pace(pace, took_us, batch->rows);
 		patience_us = pace->fixed_us < LIMIT_GATHER_US ? pace->fixed_us : LIMIT_GATHER_US;
 	}
-	if (!patience_us)
-		taker->due = 0;
+	if (batch->launch == taker->taken) { /* no other was taken ahead */
+		taker->ended = taker->taken;
+		if (!patience_us)
+			taker->due = 0;
+	}
 	taker->gather_until_us = now_us + patience_us;
 }
 
@@ -364,14 +380,19 @@ void scheduler_take(
 	link_init(&ret->requests);
 	link_init(&ret->expired);
 	ret->rows = ret->steps = 0;
+	ret->launch = 0;
 
 	lane = choose_leader(scheduler, now_us, &ret->expired);
 	if (!lane)
 		return;
 	leader = &first_of(lane)->draft;
 	ret->steps = leader->steps;
+	if (taker->ended < taker->taken) {
+		taker->ended = taker->taken;
+		taker->due = 0;
+	}
 	end_gathering(taker, now_us);
-	taker->taken++;
+	ret->launch = ++taker->taken;
 	scheduler->now[leader->priority] = lane->tag;
 	board(scheduler, replica, lane, ret);
 	for (unsigned priority = SCHEDULER_PRIORITIES; priority-- > 0;)
@@ -379,7 +400,6 @@ void scheduler_take(
 				scheduler, priority, ret->steps, now_us, &ret->expired)) &&
 			first_of(lane)->draft.rows <= scheduler->max_rows - ret->rows)
 			board(scheduler, replica, lane, ret);
-	taker->last_rows = ret->rows;
 	taker->last_steps = ret->steps;
 }
 

@@ -11,9 +11,10 @@
  * flow pays rows * steps of virtual time for what is launched, and the request of the flow that has
  * paid least is next, the oldest among equals. A flow that was away begins at the present, the
  * place of the last leader, so that it has saved nothing up; one that rode in free places owes one
- * full launch at most. So whoever floods delays a newcomer by the launch under way and no more, a
- * flow alone is served first come, first served, and within a flow no request is overtaken by a
- * younger one of its priority and length. Nothing is paid for what is cancelled or expires.
+ * full launch at most. So whoever floods delays a newcomer by the launch under way (and one that
+ * was taken ahead) and no more, a flow alone is served first come, first served, and within a flow
+ * no request is overtaken by a younger one of its priority and length. Nothing is paid for what is
+ * cancelled or expires.
  *
  * A launch begins as soon as the device is free and something waits, with one exception. Clients
  * that send their next request at the answer to the last fall into turns: those of one launch come
@@ -32,6 +33,9 @@
  * is free takes the next launch, so that a request goes to the least busy one and nobody's turn
  * depends on who serves it. Each waits for those that are due after its own last launch, so that
  * clients that fall into turns have one replica a turn.
+ *
+ * When a full launch waits while the one under way is about to end, its replica may take it ahead,
+ * so that the device goes from one to the next.
  *
  * A request that must not be launched yet, whatever for, is admitted first and enters later: until
  * then it takes a place in the queue and nothing else, as if it had not arrived. */
@@ -82,11 +86,11 @@ struct scheduler_pace {
 
 /* The launches of one replica. */
 struct scheduler_replica {
-	uint64_t taken, ended;          /* equal: none is under way */
-	uint32_t due;                   /* back after the launch taken last */
-	uint64_t gather_until_us;       /* who comes back until then is prompt */
-	uint32_t last_rows, last_steps; /* of the launch taken last */
-	uint32_t pause;                 /* launches that still do not wait */
+	uint64_t taken, ended;    /* launches; equal: none is under way */
+	uint32_t due;             /* back after the launch taken last */
+	uint64_t gather_until_us; /* who comes back until then is prompt */
+	uint32_t last_steps;      /* of the launch taken last */
+	uint32_t pause;           /* launches that still do not wait */
 	uint32_t pauses; /* how many did after the last failure, less the successes since */
 };
 
@@ -113,6 +117,7 @@ struct scheduler {
 struct scheduler_batch {
 	struct link requests;
 	uint32_t rows, steps;
+	uint64_t launch;     /* its number: of the replica's, from 1 */
 	struct link expired; /* requests whose deadline passed while they waited, DONE with
 				DEADLINE_EXCEEDED */
 };
@@ -143,16 +148,23 @@ void scheduler_remove(struct scheduler *scheduler, struct request *request);
  * scheduler_enter() can bring the beginning forward. Not while a launch of it is under way. */
 uint64_t scheduler_begin_us(const struct scheduler *scheduler, unsigned replica, uint64_t now_us);
 
-/* The launch that a replica took last has ended. It took `took_us`; 0: it failed, which says
- * nothing about how long launches take. */
-void scheduler_ended(
-	struct scheduler *scheduler, unsigned replica, uint64_t took_us, uint64_t now_us);
+/* As much waits as a launch can take: nothing is gained by waiting for more. */
+bool scheduler_is_full(const struct scheduler *scheduler);
+
+/* How long a launch will take, by the line through those before it; 0: nothing is known. */
+uint64_t scheduler_expect_us(const struct scheduler *scheduler, uint32_t rows, uint32_t steps);
+
+/* The oldest launch of a replica that is under way has ended. It took `took_us`; 0: it failed,
+ * which says nothing about how long launches take. */
+void scheduler_ended(struct scheduler *scheduler, unsigned replica,
+	const struct scheduler_batch *batch, uint64_t took_us, uint64_t now_us);
 
 /* Other devices or another model serve from now on: launches may take another time. */
 void scheduler_forget_times(struct scheduler *scheduler);
 
 /* Takes the next launch, for a replica, and what has expired before it. Either list of `ret` may
- * come back empty. */
+ * come back empty. With one under way it is taken ahead: that one is over as far as the rules above
+ * go, but nobody is waited for who rides in it. */
 void scheduler_take(struct scheduler *scheduler, unsigned replica, uint64_t now_us,
 	struct scheduler_batch *ret);
 

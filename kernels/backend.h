@@ -34,17 +34,19 @@ struct markov_memory {
 
 struct backend {
 	const struct memory_backend *memory; /* or NULL */
-	/* Starts a checked batch, which stays valid until wait() returned. 0 or -errno. */
+	/* Starts a checked batch, which stays valid until wait() returned for it. 0 or -errno. */
 	int (*launch)(void *state, const struct markov_batch *batch, struct error_text *error);
-	/* Waits for it. 0, or -EIO when the device is lost. */
+	/* Waits for the oldest. 0, or -EIO when the device is lost. */
 	int (*wait)(void *state, struct error_text *error);
+	/* markov_is_over(); NULL where wait() computes. */
+	bool (*is_over)(const void *state);
 	/* Nothing is under way. */
 	void (*close)(void *state);
 };
 
 /* Called for every backend: copies the tables, fills the facts that are its own (variant,
- * bias_order, devices, tensor_parallel, table_bytes) and hands out its state. 0 or -errno with a
- * sentence. */
+ * bias_order, batches_max if it is not 1, devices, tensor_parallel, table_bytes) and hands out its
+ * state. 0 or -errno with a sentence. */
 typedef int backend_open_fn(const struct markov_options *options,
 	const struct checkpoint *checkpoint,
 	void (*progress)(void *user, const char *what, double done), void *user,

@@ -17,7 +17,7 @@ struct markov_head {
 	const struct backend *backend;
 	void *state;
 	struct markov_facts facts;
-	bool launched;
+	uint32_t under_way;
 };
 
 static int check_options(const struct markov_options *options, struct error_text *error)
@@ -72,6 +72,7 @@ int markov_open(const struct markov_options *options, const struct checkpoint *c
 		.soft_cap = checkpoint->soft_cap,
 		.max_rows = options->max_rows,
 		.max_steps = options->max_steps,
+		.batches_max = 1,
 	};
 	/* A driver may take its time to come up. */
 	if (options->backend != MARKOV_CPU && progress)
@@ -95,7 +96,8 @@ void markov_close(struct markov_head *head)
 
 	if (!head)
 		return;
-	markov_wait(head, &ignored);
+	while (head->under_way)
+		markov_wait(head, &ignored);
 	head->backend->close(head->state);
 	free(head);
 }
@@ -129,19 +131,24 @@ int markov_launch(
 {
 	int result;
 
-	if (head->launched)
+	if (head->under_way == head->facts.batches_max)
 		return error_text_set(error, EBUSY, "a batch is under way: wait for it first");
 	result = check_batch(&head->facts, batch, error);
 	if (result == 0)
 		result = head->backend->launch(head->state, batch, error);
-	head->launched = result == 0;
+	head->under_way += result == 0;
 	return result;
 }
 
 int markov_wait(struct markov_head *head, struct error_text *error)
 {
-	if (!head->launched)
+	if (!head->under_way)
 		return 0;
-	head->launched = false;
+	head->under_way--;
 	return head->backend->wait(head->state, error);
+}
+
+bool markov_is_over(const struct markov_head *head)
+{
+	return !head->under_way || !head->backend->is_over || head->backend->is_over(head->state);
 }

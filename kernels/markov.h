@@ -17,6 +17,7 @@
 
 #define MARKOV_DEVICES_MAX 32
 #define MARKOV_THREADS_MAX 256u
+#define MARKOV_BATCHES_MAX 2u
 #define MARKOV_FLAG_NAN    0x01 /* a NaN won somewhere in the row */
 
 enum markov_backend {
@@ -35,7 +36,7 @@ enum markov_cuda_form {
 };
 enum markov_cuda_wait {
 	MARKOV_CUDA_SPIN,  /* look at the GPU again and again: soonest, one core busy meanwhile */
-	MARKOV_CUDA_SLEEP, /* sleep a few microseconds between looks */
+	MARKOV_CUDA_SLEEP, /* sleep a few microseconds between looks; one batch at a time */
 };
 enum markov_cuda_l2 {
 	MARKOV_CUDA_RELEASE, /* leave the GPU's L2 to others between blocks */
@@ -76,6 +77,7 @@ struct markov_facts {
 	float multiplier;
 	float soft_cap; /* 0: none */
 	uint32_t max_rows, max_steps;
+	uint32_t batches_max; /* under way at once: 1 or MARKOV_BATCHES_MAX */
 	uint32_t tensor_parallel;
 	uint32_t device_count;
 	struct markov_device devices[MARKOV_DEVICES_MAX];
@@ -126,13 +128,20 @@ void markov_close(struct markov_head *head);
 
 const struct markov_facts *markov_facts(const struct markov_head *head);
 
-/* Starts a batch; at most one is under way. Returns 0, -EINVAL for a batch outside the limits,
- * -EBUSY, or -EIO when the device is lost. */
+/* Starts a batch, or puts it behind the one under way where `batches_max` lets it: it begins as
+ * soon as that one has ended. Returns 0, -EINVAL for a batch outside the limits, -EBUSY when as
+ * many as can be are under way (a batch whose rows have to be copied can only be alone), or -EIO
+ * when the device is lost. */
 int markov_launch(
 	struct markov_head *head, const struct markov_batch *batch, struct error_text *error);
 
-/* Waits for the batch. Returns 0 when its outputs are complete and visible to every thread and
- * process that is told so, or -EIO when the device is lost: then the head can only be closed. */
+/* Waits for the oldest batch under way. Returns 0 when its outputs are complete and visible to
+ * every thread and process that is told so, or -EIO when the device is lost: then so are all that
+ * are under way, and the head can only be closed. */
 int markov_wait(struct markov_head *head, struct error_text *error);
+
+/* Whether the oldest batch under way is over, well or not, or markov_wait() is what computes it.
+ * Never blocks. */
+bool markov_is_over(const struct markov_head *head);
 
 #endif

@@ -5,6 +5,7 @@
 #include "head.h"
 
 #include "capture.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -44,17 +45,18 @@ static int launch_graphs(struct cuda_head *head, struct error_text *error)
 static int device_lost(struct cuda_head *head)
 {
 	head->lost = true;
-	head->batch = NULL;
+	head->flight_count = 0;
 	return -EIO;
 }
 
 /* Fills a shard's columns and sends what they point to. */
-static int send(
-	struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
+static int send(struct cuda_shard *shard, unsigned slot, const struct markov_batch *batch,
+	struct error_text *error)
 {
-	struct draft_columns *columns = shard->launcher.columns;
 	/* Each thread has a GPU of its own, and the head may have been opened by another. */
 	int r = cuda_shard_enter(shard, error);
+	cuda_shard_take_slot(shard, slot);
+	struct draft_columns *columns = shard->launcher.columns;
 	if (!r)
 		r = staging_send(&shard->staging, batch, columns, shard->stream, error);
 	columns->rows = batch->rows;
@@ -64,61 +66,78 @@ static int send(
 }
 
 /* Behind the kernels. */
-static int collect(
-	struct cuda_shard *shard, const struct markov_batch *batch, struct error_text *error)
+static int collect(struct cuda_shard *shard, unsigned slot, const struct markov_batch *batch,
+	struct error_text *error)
 {
 	int r = cuda_shard_enter(shard, error);
 	if (!r)
 		r = staging_collect(
 			&shard->staging, batch, shard->launcher.columns, shard->stream, error);
-	return r ? r : CUDA_CALL(error, cudaEventRecord(shard->done, shard->stream));
+	return r ? r : CUDA_CALL(error, cudaEventRecord(shard->slots[slot].done, shard->stream));
 }
 
-int cuda_head_launch(
-	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
+static int check_batch(
+	const struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
 {
 	const struct launcher *launcher = &head->shards->launcher;
-	const bool traced = batch->trace_bias || batch->trace_values;
-	int r = 0;
-
-	if (head->lost)
-		return error_text_set(error, EIO, "the device is lost");
-	if (head->batch)
-		return error_text_set(error, EBUSY, "a batch is under way");
 	if (!batch->rows || batch->rows > launcher->max_rows)
 		return error_text_set(error, EINVAL, "rows: %u is not within 1 and %u", batch->rows,
 			launcher->max_rows);
 	if (!batch->steps || batch->steps > launcher->max_steps)
 		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u",
 			batch->steps, launcher->max_steps);
-	if (traced && head->shard_count > 1)
+	if ((batch->trace_bias || batch->trace_values) && head->shard_count > 1)
 		return error_text_set(error, EINVAL, "traces are those of a head on one GPU");
+	return 0;
+}
+
+int cuda_head_launch(
+	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
+{
+	const bool traced = batch->trace_bias || batch->trace_values;
+	const bool alone = staging_copies(batch);
+	const unsigned slot = head->slot;
+	int r;
+
+	if (head->lost)
+		return error_text_set(error, EIO, "the device is lost");
+	r = check_batch(head, batch, error);
+	if (r)
+		return r;
+	if (head->flight_count == head->facts.batches_max ||
+		(head->flight_count && (alone || head->alone)))
+		return error_text_set(error, EBUSY, "a batch is under way");
 	for (uint32_t i = 0; !r && i < head->shard_count; i++)
-		r = send(&head->shards[i], batch, error);
+		r = send(&head->shards[i], slot, batch, error);
 	if (r)
 		return r == -EIO ? device_lost(head) : r;
 	head->replayable = !traced;
 	r = traced ? capture_plain(head->shards, 1, NULL, batch->rows, batch->steps, error)
 		   : launch_graphs(head, error);
 	for (uint32_t i = 0; !r && i < head->shard_count; i++)
-		r = collect(&head->shards[i], batch, error);
+		r = collect(&head->shards[i], slot, batch, error);
 	if (r)
 		return device_lost(head);
-	head->batch = batch;
+	head->alone = alone;
+	if (!head->flight_count)
+		head->until_us = cuda_head_bound(head);
+	head->flights[head->flight_count++] = (struct cuda_flight){.batch = batch, .slot = slot};
+	head->slot = (slot + 1) % head->facts.batches_max;
 	return 0;
 }
 
 /* What a shard says of a launch that is over. */
 static int check_shard(const struct cuda_head *head, const struct cuda_shard *shard,
-	const struct markov_batch *batch, struct error_text *error)
+	const struct cuda_flight *flight, struct error_text *error)
 {
-	const struct draft_head *d = &shard->launcher.head;
+	const struct markov_batch *batch = flight->batch;
 	const size_t bytes = (size_t)batch->rows * batch->steps * sizeof(*batch->tokens);
-	if (*(volatile uint32_t *)d->status != DRAFT_STATUS_FINE)
+	if (*(volatile uint32_t *)shard->launcher.head.status != DRAFT_STATUS_FINE)
 		return error_text_set(error, EIO,
 			"the multiprocessors waited for each other for more than %llu us",
 			(unsigned long long)head->options.wait_bound_us / 2);
-	if (memcmp(d->tokens, head->shards->launcher.head.tokens, bytes) != 0)
+	if (memcmp(shard->slots[flight->slot].tokens, head->shards->slots[flight->slot].tokens,
+		    bytes) != 0)
 		return error_text_set(error, EIO, "%s and %s came to different tokens",
 			head->shards->device.facts.uuid, shard->device.facts.uuid);
 	return 0;
@@ -126,24 +145,38 @@ static int check_shard(const struct cuda_head *head, const struct cuda_shard *sh
 
 int cuda_head_wait(struct cuda_head *head, struct error_text *error)
 {
-	const struct markov_batch *batch = head->batch;
+	const struct cuda_flight flight = head->flights[0];
+	const struct markov_batch *batch = flight.batch;
 	if (head->lost)
 		return error_text_set(error, EIO, "the device is lost");
-	if (!batch)
+	if (!head->flight_count)
 		return 0;
-	int r = cuda_head_await(head, error);
+	int r = cuda_head_await(head, flight.slot, head->until_us, error);
 	for (uint32_t i = 0; !r && i < head->shard_count; i++)
-		r = check_shard(head, &head->shards[i], batch, error);
+		r = check_shard(head, &head->shards[i], &flight, error);
 	if (r)
 		return device_lost(head);
-	const struct draft_head *d = &head->shards->launcher.head; /* all shards know the winners */
-	memcpy(batch->tokens, d->tokens,
+	/* All shards know the winners. */
+	const struct cuda_slot *slot = &head->shards->slots[flight.slot];
+	memcpy(batch->tokens, slot->tokens,
 		(size_t)batch->rows * batch->steps * sizeof(*batch->tokens));
-	memcpy(batch->flags, d->flags, batch->rows);
-	for (uint32_t i = 0; i < head->shard_count; i++)
-		staging_receive(&head->shards[i].staging, batch);
-	head->batch = NULL;
+	memcpy(batch->flags, slot->flags, batch->rows);
+	if (head->alone)
+		for (uint32_t i = 0; i < head->shard_count; i++)
+			staging_receive(&head->shards[i].staging, batch);
+	head->flights[0] = head->flights[1];
+	head->flight_count--;
+	head->until_us = cuda_head_bound(head); /* of the next, which has begun */
 	return 0;
+}
+
+bool cuda_head_is_over(const struct cuda_head *head)
+{
+	const unsigned slot = head->flights[0].slot;
+	for (uint32_t i = 0; head->flight_count && i < head->shard_count; i++)
+		if (cudaEventQuery(head->shards[i].slots[slot].done) == cudaErrorNotReady)
+			return clock_us() > head->until_us;
+	return true;
 }
 
 static int record(struct cuda_head *head, bool end, struct error_text *error)
@@ -153,8 +186,9 @@ static int record(struct cuda_head *head, bool end, struct error_text *error)
 		const struct cuda_shard *shard = &head->shards[i];
 		r = cuda_shard_enter(shard, error);
 		if (!r)
-			r = CUDA_CALL(error,
-				cudaEventRecord(end ? shard->done : shard->begun, shard->stream));
+			r = CUDA_CALL(
+				error, cudaEventRecord(end ? shard->slots[0].done : shard->begun,
+					       shard->stream));
 	}
 	return r;
 }
@@ -162,7 +196,7 @@ static int record(struct cuda_head *head, bool end, struct error_text *error)
 int cuda_head_replay(
 	struct cuda_head *head, unsigned count, float *ret_us, struct error_text *error)
 {
-	if (head->lost || head->batch || !head->replayable)
+	if (head->lost || head->flight_count || !head->replayable)
 		return error_text_set(error, EINVAL, "there is no finished launch to replay");
 	for (unsigned i = 0; i < count; i++) {
 		int r = record(head, false, error);
@@ -171,12 +205,12 @@ int cuda_head_replay(
 		if (!r)
 			r = record(head, true, error);
 		if (!r)
-			r = cuda_head_await(head, error);
+			r = cuda_head_await(head, 0, cuda_head_bound(head), error);
 		ret_us[i] = 0;
 		for (uint32_t s = 0; !r && s < head->shard_count; s++) {
 			float ms = 0;
 			r = CUDA_CALL(error, cudaEventElapsedTime(&ms, head->shards[s].begun,
-						     head->shards[s].done));
+						     head->shards[s].slots[0].done));
 			if (ms * 1000 > ret_us[i])
 				ret_us[i] = ms * 1000;
 		}

@@ -18,6 +18,11 @@ static int wait(void *state, struct error_text *error)
 	return cuda_head_wait(state, error);
 }
 
+static bool is_over(const void *state)
+{
+	return cuda_head_is_over(state);
+}
+
 static void close_head(void *state)
 {
 	cuda_head_close(state);
@@ -27,6 +32,7 @@ const struct backend cuda_backend = {
 	.memory = &cuda_memory_backend,
 	.launch = launch,
 	.wait = wait,
+	.is_over = is_over,
 	.close = close_head,
 };
 
@@ -68,6 +74,7 @@ int cuda_open(const struct markov_options *options, const struct checkpoint *che
 	const struct markov_facts *own = cuda_head_facts(head);
 	facts->variant = own->variant;
 	facts->bias_order = own->bias_order;
+	facts->batches_max = own->batches_max;
 	facts->tensor_parallel = own->tensor_parallel;
 	facts->device_count = own->device_count;
 	memcpy(facts->devices, own->devices, sizeof(facts->devices));

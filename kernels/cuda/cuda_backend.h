@@ -49,6 +49,7 @@ const struct markov_facts *cuda_head_facts(const struct cuda_head *head);
 int cuda_head_launch(
 	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error);
 int cuda_head_wait(struct cuda_head *head, struct error_text *error);
+bool cuda_head_is_over(const struct cuda_head *head);
 
 /* Bytes of device memory that the captured graphs took. */
 uint64_t cuda_head_graph_bytes(const struct cuda_head *head);

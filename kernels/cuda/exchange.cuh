@@ -4,7 +4,8 @@
 // this step is not there yet. So no launch has to clear anything, and no counter is contended. Two
 // sets of packets take turns: a multiprocessor can publish step s + 2 only after it has seen every
 // packet of s + 1, and those were published after their senders had read all of step s. That counts
-// steps over all passes of a launch; the host starts no launch before the last is over everywhere.
+// steps over all passes of a launch; on one GPU its launches follow each other on a stream, and on
+// several the host starts none before the last is over everywhere.
 //
 // Where several GPUs share a vocabulary, every multiprocessor stores its packet into the exchange
 // of each, over NVLink or PCIe, and reads all of them in its own GPU's. What travels is the packet

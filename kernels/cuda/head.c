@@ -19,10 +19,15 @@
 _Static_assert(MARKOV_DEVICES_MAX <= 64, "a bit a shard");
 _Static_assert(DRAFT_STEPS_MAX == CUDA_STEPS_MAX, "the kernels' limit is the seam's");
 
-/* Looks at all shards in turn, since one that fails may keep the others waiting. */
-int cuda_head_await(struct cuda_head *head, struct error_text *error)
+uint64_t cuda_head_bound(const struct cuda_head *head)
 {
-	const uint64_t until = clock_us() + head->options.wait_bound_us;
+	return clock_us() + head->options.wait_bound_us;
+}
+
+/* Looks at all shards in turn, since one that fails may keep the others waiting. */
+int cuda_head_await(
+	struct cuda_head *head, unsigned slot, uint64_t until_us, struct error_text *error)
+{
 	const uint64_t all = ~0ull >> (64 - head->shard_count);
 	uint64_t over = 0;
 	for (;;) {
@@ -31,7 +36,7 @@ int cuda_head_await(struct cuda_head *head, struct error_text *error)
 			const struct cuda_shard *shard = &head->shards[i];
 			if (over >> i & 1)
 				continue;
-			const cudaError_t state = cudaEventQuery(shard->done);
+			const cudaError_t state = cudaEventQuery(shard->slots[slot].done);
 			if (state == cudaErrorNotReady)
 				late = shard;
 			else if (state != cudaSuccess)
@@ -41,7 +46,7 @@ int cuda_head_await(struct cuda_head *head, struct error_text *error)
 		}
 		if (over == all)
 			return 0;
-		if (clock_us() > until)
+		if (clock_us() > until_us)
 			return error_text_set(error, EIO,
 				"a launch on %s did not end within %llu us",
 				late->device.facts.uuid,
@@ -82,6 +87,12 @@ static void describe(
 	f->soft_cap = checkpoint->soft_cap;
 	f->max_rows = head->shards->launcher.max_rows;
 	f->max_steps = head->shards->launcher.max_steps;
+	/* Who naps between looks at a GPU is not there when the next could begin; the plain form's
+	 * columns, and the packets of several GPUs, are those of one launch at a time. */
+	f->batches_max =
+		head->shard_count > 1 || head->form == MARKOV_CUDA_PLAIN || head->options.sleep
+			? 1
+			: MARKOV_BATCHES_MAX;
 	f->tensor_parallel = head->shard_count;
 	f->device_count = head->shard_count;
 	for (uint32_t i = 0; i < head->shard_count; i++) {
@@ -194,8 +205,8 @@ static int open_collective(struct cuda_head *head, struct error_text *error)
 	for (uint32_t i = 0; !r && i < head->shard_count; i++) {
 		r = cuda_shard_enter(&head->shards[i], error);
 		if (!r)
-			r = CUDA_CALL(error,
-				cudaEventRecord(head->shards[i].done, head->shards[i].stream));
+			r = CUDA_CALL(error, cudaEventRecord(head->shards[i].slots[0].done,
+						     head->shards[i].stream));
 	}
 	return r;
 }
@@ -237,7 +248,7 @@ static int open_head(struct cuda_head *head, const struct markov_options *option
 	if (head->shard_count > 1 && head->form != MARKOV_CUDA_BLOCK) {
 		r = open_collective(head, error);
 		if (!r)
-			r = cuda_head_await(head, error);
+			r = cuda_head_await(head, 0, cuda_head_bound(head), error);
 	}
 	head->sequence = SEQUENCE_FIRST;
 	if (!r)
@@ -279,7 +290,7 @@ void cuda_head_close(struct cuda_head *head)
 
 	if (!head)
 		return;
-	if (head->batch && !head->lost)
+	while (head->flight_count && !head->lost)
 		cuda_head_wait(head, &ignored);
 	/* Graphs before the communicators that they hold. When the head is lost, a launch may still
 	 * wait for its peers: an abort ends that, and the other forms have a bound. */

@@ -12,6 +12,12 @@
 #define SEQUENCE_WRAP  ((1ull << 32) / DRAFT_STEPS_MAX)
 #define SEQUENCE_FIRST (SEQUENCE_WRAP - 256)
 
+/* A launch that is under way. */
+struct cuda_flight {
+	const struct markov_batch *batch;
+	unsigned slot;
+};
+
 struct cuda_head {
 	struct markov_facts facts;
 	struct cuda_options options;
@@ -21,13 +27,21 @@ struct cuda_head {
 	struct collective *collective; /* of forms by step on several GPUs, or NULL */
 	struct graph_table graphs;
 	uint64_t sequence;
-	const struct markov_batch *batch; /* under way, or NULL */
-	bool replayable;                  /* the columns are those of a launch through a graph */
+	struct cuda_flight flights[MARKOV_BATCHES_MAX]; /* under way, the oldest first */
+	unsigned flight_count;
+	uint64_t until_us; /* then the oldest of them counts as lost */
+	unsigned slot;     /* of the next launch */
+	bool alone;        /* the one under way copies rows: no other may use the staging */
+	bool replayable;   /* the columns are those of a launch through a graph */
 	bool lost;
 };
 
-/* Until what was put on every shard's stream before its event is over. 0, or -EIO: it failed, or
- * the bound is over. */
-int cuda_head_await(struct cuda_head *head, struct error_text *error);
+/* Until what was put on every shard's stream before a slot's event is over. 0, or -EIO: it failed,
+ * or it is still not over at `until_us`. */
+int cuda_head_await(
+	struct cuda_head *head, unsigned slot, uint64_t until_us, struct error_text *error);
+
+/* When what begins now counts as lost. */
+uint64_t cuda_head_bound(const struct cuda_head *head);
 
 #endif

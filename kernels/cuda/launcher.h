@@ -30,7 +30,8 @@ struct plain_launch {
 
 struct launcher {
 	struct draft_head head;
-	struct draft_columns *columns; /* pinned; what head.columns is copied from */
+	struct draft_columns *columns; /* pinned; what head.columns is copied from. They, the tokens
+					  and the flags are those of the launch that is made now */
 	uint32_t max_rows, max_steps;
 	unsigned ctas;  /* of the block kernel: the same on all shards, with ids or without */
 	bool has_block; /* the block kernel runs here */

@@ -35,8 +35,20 @@ static int pinned(void **ret, size_t bytes, struct error_text *error)
 	return 0;
 }
 
-static int allocate(struct launcher *launcher, struct error_text *error)
+static int allocate_slot(struct cuda_slot *slot, size_t columns_bytes, size_t rows, size_t steps,
+	struct error_text *error)
 {
+	int r = pinned((void **)&slot->columns, columns_bytes, error);
+	if (!r)
+		r = pinned((void **)&slot->tokens, rows * steps * sizeof(*slot->tokens), error);
+	if (!r)
+		r = pinned((void **)&slot->flags, rows, error);
+	return r ? r : CUDA_CALL(error, cudaEventCreate(&slot->done));
+}
+
+static int allocate(struct cuda_shard *shard, struct error_text *error)
+{
+	struct launcher *launcher = &shard->launcher;
 	struct draft_head *d = &launcher->head;
 	const size_t rows = launcher->max_rows, steps = launcher->max_steps;
 	const size_t columns = sizeof(struct draft_columns) + rows * sizeof(struct draft_row);
@@ -47,16 +59,22 @@ static int allocate(struct launcher *launcher, struct error_text *error)
 	if (!r)
 		r = cuda_zeroed((void **)&d->step_keys,
 			steps * d->shards * rows * sizeof(*d->step_keys), error);
-	if (!r)
-		r = pinned((void **)&launcher->columns, columns, error);
-	if (!r)
-		r = pinned((void **)&d->tokens, rows * steps * sizeof(*d->tokens), error);
-	if (!r)
-		r = pinned((void **)&d->flags, rows, error);
+	for (unsigned i = 0; !r && i < MARKOV_BATCHES_MAX; i++)
+		r = allocate_slot(&shard->slots[i], columns, rows, steps, error);
 	if (!r)
 		r = pinned((void **)&d->status, sizeof(*d->status), error);
 	d->step_keys_pitch = launcher->max_rows;
+	cuda_shard_take_slot(shard, 0);
 	return r;
+}
+
+void cuda_shard_take_slot(struct cuda_shard *shard, unsigned slot)
+{
+	const struct cuda_slot *s = &shard->slots[slot];
+
+	shard->launcher.columns = s->columns;
+	shard->launcher.head.tokens = s->tokens;
+	shard->launcher.head.flags = s->flags;
 }
 
 int cuda_shard_open(struct cuda_shard *shard, const struct cuda_part *part,
@@ -71,8 +89,6 @@ int cuda_shard_open(struct cuda_shard *shard, const struct cuda_part *part,
 	int r = CUDA_CALL(error, cudaStreamCreateWithFlags(&shard->stream, cudaStreamNonBlocking));
 	if (!r)
 		r = CUDA_CALL(error, cudaEventCreate(&shard->begun));
-	if (!r)
-		r = CUDA_CALL(error, cudaEventCreate(&shard->done));
 	if (!r)
 		r = cuda_tables_load(checkpoint, part->first_id, part->vocab, progress, user,
 			&shard->tables, error);
@@ -97,7 +113,7 @@ int cuda_shard_open(struct cuda_shard *shard, const struct cuda_part *part,
 		/* half of the host's bound, so that it is told first */
 		.spin_bound_ns = tuning->wait_bound_us * 500,
 	};
-	r = allocate(launcher, error);
+	r = allocate(shard, error);
 	return r ? r
 		 : launcher_prepare(
 			   launcher, &shard->device, &shard->tables, tuning, ret_why_not, error);
@@ -172,14 +188,17 @@ void cuda_shard_close(struct cuda_shard *shard)
 	cudaFree((void *)d->columns);
 	cudaFree(d->exchange);
 	cudaFree(d->step_keys);
-	cudaFreeHost(shard->launcher.columns);
-	cudaFreeHost(d->tokens);
-	cudaFreeHost(d->flags);
 	cudaFreeHost(d->status);
+	for (unsigned i = 0; i < MARKOV_BATCHES_MAX; i++) {
+		const struct cuda_slot *slot = &shard->slots[i];
+		cudaFreeHost(slot->columns);
+		cudaFreeHost(slot->tokens);
+		cudaFreeHost(slot->flags);
+		if (slot->done)
+			cudaEventDestroy(slot->done);
+	}
 	if (shard->begun)
 		cudaEventDestroy(shard->begun);
-	if (shard->done)
-		cudaEventDestroy(shard->done);
 	if (shard->stream)
 		cudaStreamDestroy(shard->stream);
 	cudaGetLastError(); /* of a lost context, say: it was reported when it was lost */

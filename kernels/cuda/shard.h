@@ -7,10 +7,19 @@
 #include "launcher.h"
 #include "staging.h"
 
+/* What a launch is given and what it leaves: one for each that may be under way. */
+struct cuda_slot {
+	struct draft_columns *columns; /* pinned */
+	uint32_t *tokens;              /* pinned: [max_rows, max_steps] */
+	uint8_t *flags;                /* pinned: [max_rows] */
+	cudaEvent_t done;
+};
+
 struct cuda_shard {
 	struct cuda_device device;
 	cudaStream_t stream;
-	cudaEvent_t begun, done;
+	cudaEvent_t begun;
+	struct cuda_slot slots[MARKOV_BATCHES_MAX];
 	struct cuda_tables tables;
 	struct launcher launcher;
 	struct staging staging;
@@ -41,6 +50,9 @@ int cuda_shard_open(struct cuda_shard *shard, const struct cuda_part *part,
  * each other's memory, and only NCCL can connect them. */
 int cuda_shards_connect(
 	struct cuda_shard *shards, uint32_t count, bool *ret_reach, struct error_text *error);
+
+/* The launches made from now on are those of a slot. */
+void cuda_shard_take_slot(struct cuda_shard *shard, unsigned slot);
 
 /* Nothing of it is under way. */
 void cuda_shard_close(struct cuda_shard *shard);

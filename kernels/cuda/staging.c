@@ -29,6 +29,16 @@ static enum memory_kind kind_of(const enum memory_kind *kinds, uint32_t row)
 	return kinds ? kinds[row] : MEMORY_PLAIN;
 }
 
+bool staging_copies(const struct markov_batch *batch)
+{
+	for (uint32_t row = 0; row < batch->rows; row++)
+		if (kind_of(batch->base_memory, row) != MEMORY_DEVICE ||
+			(wants_logits(batch, row) &&
+				kind_of(batch->logits_memory, row) != MEMORY_DEVICE))
+			return true;
+	return batch->trace_bias || batch->trace_values;
+}
+
 /* Where the shard's part of a row begins. */
 static const char *part_of(const struct staging *s, const void *row)
 {

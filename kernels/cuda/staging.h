@@ -21,6 +21,9 @@ struct staging {
 	size_t step_bytes, row_bytes; /* of a copied row */
 };
 
+/* Whether a batch takes room here: a row that has to be copied, or a trace. */
+bool staging_copies(const struct markov_batch *batch);
+
 void staging_init(struct staging *staging, uint32_t first_id, uint32_t vocab);
 
 /* Fills the columns' rows and trace addresses, and puts the copies of base logits on the stream. */

@@ -221,62 +221,84 @@ static size_t wrong_logits(const struct test_case *c, const struct manner *m,
 	return wrong;
 }
 
-bool run_case(struct cuda_head *head, const struct test_case *c, const struct manner *m,
-	const char *label)
-{
-	const uint32_t vocab = c->checkpoint->vocab;
-	const size_t pitch = (size_t)vocab + m->pad, values = (size_t)m->rows * m->steps * vocab;
+struct case_run {
+	const struct test_case *c;
+	struct manner m;
+	size_t pitch;
 	struct layout base, logits;
 	struct columns k;
-	layout_new(&base, m, 0, m->rows * m->steps * pitch);
-	layout_new(&logits, m, 1, m->rows * m->steps * pitch);
-	columns_new(&k, c, m, NULL, NULL, pitch * 2);
+	uint16_t *bias;
+	float *noised;
+};
+
+struct case_run *case_run_new(const struct test_case *c, const struct manner *m)
+{
+	struct case_run *run = room(1, sizeof(*run));
+	const uint32_t vocab = c->checkpoint->vocab;
+	const size_t pitch = (size_t)vocab + m->pad, values = (size_t)m->rows * m->steps * vocab;
+	struct columns *k = &run->k;
+	run->c = c;
+	run->m = *m;
+	run->pitch = pitch;
+	layout_new(&run->base, m, 0, m->rows * m->steps * pitch);
+	layout_new(&run->logits, m, 1, m->rows * m->steps * pitch);
+	columns_new(k, c, m, NULL, NULL, pitch * 2);
 	for (uint32_t r = 0; r < m->rows; r++) {
-		const enum memory_kind from = layout_kind(&base, r), to = layout_kind(&logits, r);
+		const enum memory_kind from = layout_kind(&run->base, r),
+				       to = layout_kind(&run->logits, r);
 		const size_t at = (size_t)r * m->steps * pitch;
 		for (uint32_t s = 0; s < m->steps; s++)
-			memcpy(base.of[from].host + at + s * pitch,
+			memcpy(run->base.of[from].host + at + s * pitch,
 				c->base +
 					((size_t)((r + m->first) % c->rows) * c->steps + s) * vocab,
 				(size_t)vocab * 2);
-		k.base[r] = elements_address(&base.of[from]) + at * 2;
-		k.base_memory[r] = from;
+		k->base[r] = elements_address(&run->base.of[from]) + at * 2;
+		k->base_memory[r] = from;
 		if (!m->discard_logits)
-			k.logits[r] = elements_address(&logits.of[to]) + at * 2;
-		k.logits_memory[r] = to;
+			k->logits[r] = elements_address(&run->logits.of[to]) + at * 2;
+		k->logits_memory[r] = to;
 	}
-	elements_to_device(&base.of[MEMORY_DEVICE]);
-	elements_to_device(&logits.of[MEMORY_DEVICE]);
-	uint16_t *bias = m->trace && c->bias ? room(values, sizeof(*bias)) : NULL;
-	float *noised = m->trace && c->values ? room(values, sizeof(*noised)) : NULL;
-	k.batch.trace_bias = bias;
-	k.batch.trace_values = noised;
-	run_batch(head, &k.batch);
-	struct error_text error;
-	if (m->replays && cuda_head_replay(head, m->replays, m->us, &error))
-		die("%s", error.text);
-	elements_from_device(&logits.of[MEMORY_DEVICE]);
+	elements_to_device(&run->base.of[MEMORY_DEVICE]);
+	elements_to_device(&run->logits.of[MEMORY_DEVICE]);
+	run->bias = m->trace && c->bias ? room(values, sizeof(*run->bias)) : NULL;
+	run->noised = m->trace && c->values ? room(values, sizeof(*run->noised)) : NULL;
+	k->batch.trace_bias = run->bias;
+	k->batch.trace_values = run->noised;
+	return run;
+}
 
+const struct markov_batch *case_run_batch(const struct case_run *run)
+{
+	return &run->k.batch;
+}
+
+bool case_run_check(struct case_run *run, const char *label)
+{
+	const struct test_case *c = run->c;
+	const struct manner *m = &run->m;
+	const struct columns *k = &run->k;
+	const uint32_t vocab = c->checkpoint->vocab;
 	size_t wrong_tokens = 0, wrong_flags = 0, wrong_bias = 0, wrong_values = 0;
+	elements_from_device(&run->logits.of[MEMORY_DEVICE]);
 	for (uint32_t r = 0; r < m->rows; r++) {
 		const uint32_t from = (r + m->first) % c->rows;
 		for (uint32_t s = 0; s < m->steps; s++) {
-			wrong_tokens += k.tokens[r * m->steps + s] !=
+			wrong_tokens += k->tokens[r * m->steps + s] !=
 					c->tokens[(size_t)from * c->steps + s];
 			const size_t g = ((size_t)r * m->steps + s) * vocab,
 				     e = ((size_t)from * c->steps + s) * vocab;
 			for (uint32_t v = 0; v < vocab; v++) {
-				wrong_bias += bias && bias[g + v] != c->bias[e + v];
-				wrong_values +=
-					noised && !same_value(noised[g + v], c->values[e + v]);
+				wrong_bias += run->bias && run->bias[g + v] != c->bias[e + v];
+				wrong_values += run->noised &&
+						!same_value(run->noised[g + v], c->values[e + v]);
 			}
 		}
 		/* A flag speaks of all steps, so only a run of all can be compared. */
-		wrong_flags += m->steps == c->steps && k.flags[r] != c->flags[from];
+		wrong_flags += m->steps == c->steps && k->flags[r] != c->flags[from];
 	}
 	size_t wrong = 0;
 	for (unsigned kind = 0; kind < MEMORY_KINDS; kind++)
-		wrong += wrong_logits(c, m, &logits, (enum memory_kind)kind, pitch);
+		wrong += wrong_logits(c, m, &run->logits, (enum memory_kind)kind, run->pitch);
 	if (m->wrong)
 		*m->wrong = wrong_tokens + wrong_flags + wrong;
 	const bool passed = !wrong_tokens && !wrong_flags && !wrong && !wrong_bias && !wrong_values;
@@ -287,11 +309,29 @@ bool run_case(struct cuda_head *head, const struct test_case *c, const struct ma
 		c->name, label, m->rows, m->first, m->steps, (int)m->memory,
 		m->mixed ? " (mixed)" : "", m->pad, wrong_tokens, wrong_flags, wrong, wrong_bias,
 		wrong_values);
-	free(bias);
-	free(noised);
-	columns_free(&k);
-	layout_free(&base);
-	layout_free(&logits);
+	return passed;
+}
+
+void case_run_free(struct case_run *run)
+{
+	free(run->bias);
+	free(run->noised);
+	columns_free(&run->k);
+	layout_free(&run->base);
+	layout_free(&run->logits);
+	free(run);
+}
+
+bool run_case(struct cuda_head *head, const struct test_case *c, const struct manner *m,
+	const char *label)
+{
+	struct case_run *run = case_run_new(c, m);
+	struct error_text error;
+	run_batch(head, &run->k.batch);
+	if (m->replays && cuda_head_replay(head, m->replays, m->us, &error))
+		die("%s", error.text);
+	const bool passed = case_run_check(run, label);
+	case_run_free(run);
 	return passed;
 }
 

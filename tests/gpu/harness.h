@@ -53,6 +53,14 @@ bool expect_lost(struct cuda_head *head, struct test_case *c);
 bool run_case(struct cuda_head *head, const struct test_case *c, const struct manner *manner,
 	const char *label);
 
+/* The parts of it, for launches that are not over before others begin: rows in memory, as a batch;
+ * and, when it is over, what run_case() tells. */
+struct case_run;
+struct case_run *case_run_new(const struct test_case *c, const struct manner *manner);
+const struct markov_batch *case_run_batch(const struct case_run *run);
+bool case_run_check(struct case_run *run, const char *label);
+void case_run_free(struct case_run *run);
+
 /* Runs it and takes what comes back as what is expected (traces too when the case has them). */
 void record_case(struct cuda_head *head, struct test_case *c, bool traces);
 
@@ -105,6 +113,8 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 int golden_tests(const char *folder);
 int large_tests(const char *shape); /* NULL: all */
 int odd_tests(void);
+/* Launches put behind others. */
+int ahead_tests(void);
 /* Of heads on several GPUs: start and stop, one that hangs, what the exchange takes. */
 int group_tests(unsigned cycles);
 int memory_tests(void);

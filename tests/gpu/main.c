@@ -1,6 +1,6 @@
 /* The tests that need a GPU, in the order given: `sharing` (only as the first), `golden FOLDER`,
- * `large`, `large=SHAPE`, `odd`, `memory`, `regions PROGRAMS FOLDER` (PROGRAMS has draftd and
- * draftctl, FOLDER the golden cases), `cycles PROGRAMS`, `cycles=COUNT PROGRAMS`, `bench`,
+ * `large`, `large=SHAPE`, `odd`, `ahead`, `memory`, `regions PROGRAMS FOLDER` (PROGRAMS has draftd
+ * and draftctl, FOLDER the golden cases), `cycles PROGRAMS`, `cycles=COUNT PROGRAMS`, `bench`,
  * `bench=SHAPE`, `sweep` (bench with the tuning options), `figures=SHAPE` (for bench_gpu.py).
  * `devices=0,1` runs what follows on these GPUs together, `devices=0,0,0,0` as so many shards of
  * one; `group` and `group=CYCLES` are what only several GPUs have. */
@@ -47,6 +47,8 @@ static void run(char **words)
 		group_tests((unsigned)strtoul(test + 6, NULL, 10));
 	else if (!strcmp(test, "odd"))
 		odd_tests();
+	else if (!strcmp(test, "ahead"))
+		ahead_tests();
 	else if (!strcmp(test, "memory"))
 		memory_tests();
 	else if (!strcmp(test, "regions"))

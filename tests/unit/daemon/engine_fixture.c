@@ -10,6 +10,7 @@
 
 struct gate gates[MAX_REPLICAS];
 struct markov_head *heads[MAX_REPLICAS], *next_heads[MAX_REPLICAS];
+uint32_t batches_max = 1;
 int open_result = -ENOSYS, build_result;
 struct engine *engine;
 struct scheduler_flow flow, other;
@@ -47,41 +48,75 @@ void markov_close(struct markov_head *head)
 
 const struct markov_facts *markov_facts(const struct markov_head *head)
 {
-	static const struct markov_facts facts = {
+	static struct markov_facts facts = {
 		.backend = "cpu", .vocab = 1000, .rank = 500, .devices = {{.uuid = "GPU-x"}}};
 
 	(void)head;
+	if (facts.batches_max != batches_max)
+		facts.batches_max = batches_max;
 	return &facts;
 }
 
 /* A token says where its row came from and which step it is. */
+static void compute(const struct markov_batch *batch)
+{
+	for (uint32_t row = 0; row < batch->rows; row++) {
+		for (uint32_t step = 0; step < batch->steps; step++)
+			batch->tokens[row * batch->steps + step] = batch->anchors[row] * 10 + step;
+		batch->flags[row] = (uint8_t)batch->anchors[row];
+	}
+}
+
 int markov_launch(
 	struct markov_head *head, const struct markov_batch *batch, struct error_text *error)
 {
 	struct gate *gate = &gates[head->replica];
 
 	ck_assert(!head->closed);
+	if (head->under_way && gate->refuses)
+		return error_text_set(error, -gate->refuses, "not behind another");
 	gate->generation = head->generation;
 	gate->rows = batch->rows;
 	gate->steps = batch->steps;
 	memcpy(gate->base, batch->base_memory, batch->rows * sizeof(*gate->base));
 	memcpy(gate->logits, batch->logits_memory, batch->rows * sizeof(*gate->logits));
+	if (batches_max > 1) {
+		ck_assert_uint_lt(head->under_way, batches_max);
+		head->batches[head->under_way++] = batch;
+		sem_post(&gate->launched);
+		return 0;
+	}
 	sem_post(&gate->launched);
 	sem_wait(&gate->may_end);
 	if (gate->result < 0)
 		return error_text_set(error, -gate->result, "as the test wanted");
-	for (uint32_t row = 0; row < batch->rows; row++) {
-		for (uint32_t step = 0; step < batch->steps; step++)
-			batch->tokens[row * batch->steps + step] = batch->anchors[row] * 10 + step;
-		batch->flags[row] = (uint8_t)batch->anchors[row];
-	}
+	compute(batch);
 	return 0;
+}
+
+bool markov_is_over(const struct markov_head *head)
+{
+	struct markov_head *own = (struct markov_head *)(uintptr_t)head;
+
+	if (head->under_way && !head->over)
+		own->over = sem_trywait(&gates[head->replica].may_end) == 0;
+	return !head->under_way || head->over;
 }
 
 int markov_wait(struct markov_head *head, struct error_text *error)
 {
-	(void)head, (void)error;
-	return 0;
+	struct gate *gate = &gates[head->replica];
+
+	if (!head->under_way)
+		return 0;
+	if (!head->over)
+		sem_wait(&gate->may_end);
+	head->over = false;
+	if (gate->result == 0)
+		compute(head->batches[0]);
+	head->batches[0] = head->batches[1];
+	head->under_way--;
+	return gate->result < 0 ? error_text_set(error, -gate->result, "as the test wanted") : 0;
 }
 
 /* ---- the engine ---- */

@@ -24,12 +24,17 @@ struct markov_head {
 	unsigned replica;
 	int generation;
 	bool closed;
+	/* where two may be under way */
+	const struct markov_batch *batches[MARKOV_BATCHES_MAX];
+	unsigned under_way;
+	bool over; /* the oldest is */
 };
 
 /* Where a replica's launches stop. */
 struct gate {
 	sem_t launched, may_end; /* a launch has begun; it may end */
-	int result;              /* of the next launch */
+	int result;              /* of the next launch, or of the end of one where two may be */
+	int refuses;             /* instead of a launch behind another: -errno */
 	/* of the last launch */
 	int generation;
 	uint32_t rows, steps;
@@ -39,6 +44,7 @@ struct gate {
 extern struct gate gates[MAX_REPLICAS];
 extern struct markov_head *heads[MAX_REPLICAS], *next_heads[MAX_REPLICAS]; /* generations 1, 2 */
 
+extern uint32_t batches_max; /* of all heads; 1: a launch ends before markov_launch() returns */
 extern int open_result, build_result; /* of markov_open(), which fails; of markov_check_build() */
 
 extern struct engine *engine;

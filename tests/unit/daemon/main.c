@@ -4,6 +4,7 @@
 
 /* One a line, in alphabetical order. */
 #define SUITES                                                                                     \
+	SUITE(ahead)                                                                               \
 	SUITE(config)                                                                              \
 	SUITE(engine)                                                                              \
 	SUITE(event)                                                                               \

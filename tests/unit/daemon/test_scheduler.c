@@ -67,13 +67,13 @@ static const char *ids(struct link *list)
 	return text;
 }
 
+static struct scheduler_batch taken[REPLICAS]; /* last, without its requests */
+
 static const char *take(uint64_t now_us)
 {
-	struct scheduler_batch batch;
-
-	scheduler_take(&scheduler, 0, now_us, &batch);
-	ck_assert(link_alone(&batch.expired));
-	return ids(&batch.requests);
+	scheduler_take(&scheduler, 0, now_us, &taken[0]);
+	ck_assert(link_alone(&taken[0].expired));
+	return ids(&taken[0].requests);
 }
 
 static void teardown(void)
@@ -494,10 +494,16 @@ static const char *begin(void)
 	return take(now_us);
 }
 
+/* The launch that a replica took last. */
+static void ended(unsigned replica, uint64_t took_us)
+{
+	scheduler_ended(&scheduler, replica, &taken[replica], took_us, now_us);
+}
+
 static void end(void)
 {
 	now_us += LAUNCH_US;
-	scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+	ended(0, LAUNCH_US);
 }
 
 /* Clients 0 and 1, of whom it is known that they come back promptly, rode in the last launch. */
@@ -537,19 +543,18 @@ START_TEST(clients_that_come_back_at_once_share_their_launches)
 				away[i] = false;
 			}
 		if (riding && now_us - began_us >= LAUNCH_US + riding) {
-			scheduler_ended(&scheduler, 0, now_us - began_us, now_us);
+			ended(0, now_us - began_us);
 			riding = 0;
 		}
 		if (!riding && scheduler_begin_us(&scheduler, 0, now_us) <= now_us) {
-			struct scheduler_batch batch;
 			struct link *link;
 
-			scheduler_take(&scheduler, 0, now_us, &batch);
+			scheduler_take(&scheduler, 0, now_us, &taken[0]);
 			began_us = now_us;
-			riding = batch.rows;
+			riding = taken[0].rows;
 			if (++launch > 4)
 				ck_assert_uint_eq(riding, CLIENTS);
-			for (unsigned n = 0; (link = link_pop(&batch.requests)); n++) {
+			for (unsigned n = 0; (link = link_pop(&taken[0].requests)); n++) {
 				struct request *request = LINK_OWNER(link, struct request, queue);
 
 				back_us[request->id] = now_us + LAUNCH_US + riding + 2 * (n + 1);
@@ -620,18 +625,18 @@ START_TEST(the_wait_is_as_long_as_the_shortest_launch)
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 5000000;
-	scheduler_ended(&scheduler, 0, 5000000, now_us);
+	ended(0, 5000000);
 	arrive(&clients[0], 0);
 	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LAUNCH_US);
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 10;
-	scheduler_ended(&scheduler, 0, 10, now_us);
+	ended(0, 10);
 	arrive(&clients[0], 0);
 	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + 10);
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
-	scheduler_ended(&scheduler, 0, 0, now_us); /* failed: no time to learn from, or to save */
+	ended(0, 0); /* failed: no time to learn from, or to save */
 	arrive(&clients[0], 0);
 	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 
@@ -640,7 +645,7 @@ START_TEST(the_wait_is_as_long_as_the_shortest_launch)
 	arrive(&clients[1], 1);
 	ck_assert_str_eq(begin(), "0 1");
 	now_us += 5000000;
-	scheduler_ended(&scheduler, 0, 5000000, now_us);
+	ended(0, 5000000);
 	arrive(&clients[0], 0);
 	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 0, now_us), now_us + LIMIT_GATHER_US);
 }
@@ -657,13 +662,13 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 			arrive(&clients[i], i);
 		ck_assert_str_ne(begin(), "");
 		now_us += 50 * rows;
-		scheduler_ended(&scheduler, 0, 50 * rows, now_us);
+		ended(0, 50 * rows);
 	}
 	now_us += 1;
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "0");
 	now_us += 50;
-	scheduler_ended(&scheduler, 0, 50, now_us);
+	ended(0, 50);
 	ck_assert_uint_eq(
 		scheduler.replicas[0].gather_until_us, now_us); /* one row again: nothing new */
 
@@ -673,14 +678,79 @@ START_TEST(nobody_waits_where_nothing_is_saved)
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(begin(), "0");
 	now_us += 20 + 10 * 1;
-	scheduler_ended(&scheduler, 0, 20 + 10 * 1, now_us);
+	ended(0, 20 + 10 * 1);
 	ck_assert_uint_eq(scheduler.replicas[0].gather_until_us, now_us + 20 + 10 * 1);
 	arrive(&clients[0], 0);
 	arrive(&clients[1], 1);
 	ck_assert_str_ne(begin(), "");
 	now_us += 20 + 10 * 2;
-	scheduler_ended(&scheduler, 0, 20 + 10 * 2, now_us);
+	ended(0, 20 + 10 * 2);
 	ck_assert_uint_eq(scheduler.replicas[0].gather_until_us, now_us + 20);
+}
+END_TEST
+
+/* A full launch is taken while the one before is under way: for those who ride in that nobody
+ * waits, but they are still known to come back at once when they do. */
+START_TEST(a_launch_is_taken_ahead)
+{
+	struct scheduler_batch first;
+
+	two_prompt_ones();
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert_str_eq(begin(), "0 1");
+	first = taken[0];
+	ck_assert(!scheduler_is_full(&scheduler));
+	for (unsigned i = 2; i < CLIENTS; i++)
+		arrive(&clients[i], i);
+	arrive(&other, 8);
+	ck_assert(!scheduler_is_full(&scheduler));
+	arrive(&other, 9);
+	ck_assert(scheduler_is_full(&scheduler));
+	now_us += LAUNCH_US - 10;
+	ck_assert_str_eq(take(now_us), "2 3 4 5 6 7 8 9");
+	ck_assert_uint_eq(taken[0].launch, first.launch + 1);
+	ck_assert_uint_eq(scheduler.replicas[0].pauses, 0); /* nobody was waited for in vain */
+	now_us += 10;
+	scheduler_ended(&scheduler, 0, &first, LAUNCH_US, now_us);
+	now_us += 10;
+	arrive(&clients[0], 0);
+	arrive(&clients[1], 1);
+	ck_assert(clients[0].prompt && clients[1].prompt);
+	end();
+	ck_assert_str_eq(begin(), "0 1"); /* nobody of the full one was known to be prompt */
+	end();
+	now_us += 10;
+	arrive(&clients[0], 0);
+	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us); /* 1 is due */
+}
+END_TEST
+
+START_TEST(what_a_launch_will_take_is_known_from_others)
+{
+	now_us = 1000;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		scheduler_flow_init(&clients[i]);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 4), 0);
+	arrive(&clients[0], 0);
+	begin();
+	ended(0, 0); /* failed */
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 4), 0);
+	arrive(&clients[0], 0);
+	begin();
+	ended(0, 30);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 4), 30);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 5, 4), 30);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 3), 0);
+	for (unsigned i = 0; i < 3; i++)
+		arrive(&clients[i], i);
+	begin();
+	ended(0, 50);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 4), 30);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 3, 4), 50);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 8, 4), 100);
+	scheduler_forget_times(&scheduler);
+	ck_assert_uint_eq(scheduler_expect_us(&scheduler, 1, 4), 0);
 }
 END_TEST
 
@@ -767,11 +837,9 @@ END_TEST
 
 static const char *take_on(unsigned replica)
 {
-	struct scheduler_batch batch;
-
 	ck_assert_uint_le(scheduler_begin_us(&scheduler, replica, now_us), now_us);
-	scheduler_take(&scheduler, replica, now_us, &batch);
-	return ids(&batch.requests);
+	scheduler_take(&scheduler, replica, now_us, &taken[replica]);
+	return ids(&taken[replica].requests);
 }
 
 /* Clients 0 and 1 have one replica, 2 and 3 the other, and all come back promptly; the launches end
@@ -790,14 +858,14 @@ static void two_and_two(void)
 		arrive(&clients[3], 3);
 		ck_assert_str_eq(take_on(1), "2 3");
 		now_us += LAUNCH_US / 2;
-		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		ended(0, LAUNCH_US);
 		if (round == 2)
 			break;
 		arrive(&clients[0], 0);
 		arrive(&clients[1], 1);
 		ck_assert_str_eq(take_on(0), "0 1");
 		now_us += LAUNCH_US / 2;
-		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+		ended(1, LAUNCH_US);
 	}
 }
 
@@ -811,7 +879,7 @@ START_TEST(each_replica_waits_for_its_own)
 	arrive(&clients[0], 0);
 	ck_assert_str_eq(take_on(0), "1 0");
 	now_us += LAUNCH_US / 2 - 10;
-	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	ended(1, LAUNCH_US);
 	arrive(&clients[3], 3);
 	ck_assert_uint_eq(scheduler_begin_us(&scheduler, 1, now_us), now_us + LAUNCH_US);
 	arrive(&clients[2], 2);
@@ -824,7 +892,7 @@ START_TEST(who_waits_for_nobody_takes_what_another_waits_with)
 {
 	two_and_two();
 	now_us += LAUNCH_US / 2;
-	scheduler_ended(&scheduler, 1, 0, now_us); /* failed: it waits for nobody */
+	ended(1, 0); /* failed: it waits for nobody */
 	arrive(&clients[1], 1);
 	ck_assert_uint_gt(scheduler_begin_us(&scheduler, 0, now_us), now_us);
 	ck_assert_str_eq(take_on(1), "1");
@@ -846,9 +914,9 @@ START_TEST(a_connection_may_ride_with_several)
 		arrive(&clients[0], 1);
 		ck_assert_str_eq(take_on(1), "1");
 		now_us += LAUNCH_US;
-		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		ended(0, LAUNCH_US);
 		now_us += 10;
-		scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+		ended(1, LAUNCH_US);
 		ck_assert_uint_eq(scheduler.replicas[0].due, round > 0);
 		ck_assert_uint_eq(scheduler.replicas[1].due, round > 0);
 	}
@@ -874,9 +942,9 @@ START_TEST(what_comes_back_follows_on_who_still_waits)
 			ck_assert_str_ne(take_on(i), "");
 		}
 		now_us += LAUNCH_US;
-		scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+		ended(0, LAUNCH_US);
 		now_us += 2 * LAUNCH_US * round;
-		scheduler_ended(&scheduler, 1, (1 + 2 * round) * LAUNCH_US, now_us);
+		ended(1, (1 + 2 * round) * LAUNCH_US);
 	}
 	ck_assert_uint_eq(scheduler.replicas[1].due, 1);
 	now_us++;
@@ -895,9 +963,9 @@ START_TEST(fairness_is_across_replicas)
 	ck_assert_str_eq(take_on(0), "0");
 	ck_assert_str_eq(take_on(1), "1");
 	add_to(&other, 50, 4, 1, 0);
-	scheduler_ended(&scheduler, 1, LAUNCH_US, now_us);
+	ended(1, LAUNCH_US);
 	ck_assert_str_eq(take_on(1), "50");
-	scheduler_ended(&scheduler, 0, LAUNCH_US, now_us);
+	ended(0, LAUNCH_US);
 	ck_assert_str_eq(take_on(0), "2");
 }
 END_TEST
@@ -998,6 +1066,8 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tcase, the_wait_ends);
 	tcase_add_test(tcase, the_wait_is_as_long_as_the_shortest_launch);
 	tcase_add_test(tcase, nobody_waits_where_nothing_is_saved);
+	tcase_add_test(tcase, a_launch_is_taken_ahead);
+	tcase_add_test(tcase, what_a_launch_will_take_is_known_from_others);
 	tcase_add_test(tcase, waiting_in_vain_makes_pauses);
 	tcase_add_test(tcase, a_full_launch_waits_for_nobody);
 	tcase_add_test(tcase, priority_1_does_not_wait);

@@ -46,6 +46,7 @@ START_TEST(facts_say_what_was_opened)
 	ck_assert(facts->vocab == 100 && facts->rank == 16 && facts->target_vocab == 50);
 	ck_assert(facts->multiplier == 0.5f && facts->soft_cap == 30.0f);
 	ck_assert(facts->max_rows == 4 && facts->max_steps == 3);
+	ck_assert_uint_eq(facts->batches_max, 1);
 	ck_assert(facts->tensor_parallel == 1 && facts->device_count == 1);
 	ck_assert_str_eq(facts->devices[0].uuid, "CPU");
 	ck_assert_uint_gt(facts->devices[0].memory_bytes, 0);
@@ -128,8 +129,10 @@ START_TEST(one_batch_at_a_time)
 {
 	struct markov_head *head = open_head(MARKOV_CPU);
 
+	ck_assert(markov_is_over(head));
 	ck_assert_int_eq(markov_launch(head, &test.batch, &error), 0);
 	ck_assert_int_eq(markov_launch(head, &test.batch, &error), -EBUSY);
+	ck_assert(markov_is_over(head)); /* the wait computes it */
 	ck_assert_int_eq(markov_wait(head, &error), 0);
 	ck_assert_uint_lt(outcome.tokens[11], 100);
 	ck_assert_int_eq(markov_launch(head, &test.batch, &error), 0);
