@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rows a second of many clients of one row, beside what the same daemon's launches reach when each is full and the next follows at once:
 64 clients where a launch has 32 rows, 128 where it has 64, in eight processes, daemon and clients spinning, base logits in device
-memory, each process with its own, no draft logits, 7 steps. At least 90 % are wanted for 64 clients.
+memory, each process with its own, no draft logits, 7 steps. At least nine tenths are wanted for 64 clients.
 
 For each shape (V, R) and number of rows it prints what clients got (rows/s); of the daemon's own figures over the same seconds: rows a
 launch, as a share of --max-rows (full), the share of the time in which a launch ran (busy), what one took (launch us), and the loop
@@ -30,6 +30,7 @@ PROCESSES, STEPS = 8, 7
 LOADS = (32, 64, 0.9), (64, 128, 0)  # --max-rows, requests in flight, the share that is wanted
 SPIN_US = 5000  # of a client: longer than any answer takes
 WARMUP_S, VERIFIED_S = 0.5, 0.5
+START_S = 3  # until all clients draft, at most
 COLUMNS = "shape", "max_rows", "clients", "rows/s", "full %", "busy %", "launch us", "loop us", "of it sys", "full us", "full rows/s", "share %"
 
 
@@ -55,7 +56,7 @@ class Sample:
         self.rows, self.launched = values["rows_total"], values["launched_rows_total"]
         self.busy = values["device_busy_seconds_total"]
         self.launches = values['replica_launches_total{replica="0"}']
-        self.requests = values["drafts_total"]
+        self.requests, self.inflight = values["drafts_total"], values["inflight_requests"]
         words = pathlib.Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
         self.user, self.system = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[11:13])
 
@@ -82,11 +83,16 @@ def measure(o, model, shape, max_rows, clients, wanted):
     name = f"{shape}-{max_rows}"
     with Daemon(model, "--max-rows", max_rows, "--engine-spin", "20ms", "--loop-spin", "20ms") as daemon, daemon.connect() as connection:
         pid = daemon.process.pid
-        benches = start_clients(daemon, o, clients, o.seconds)
-        time.sleep(2 * WARMUP_S)  # they have all begun
+        benches = start_clients(daemon, o, clients, o.seconds + START_S)
+        deadline = time.monotonic() + START_S
+        while Sample(connection, pid).inflight < 0.75 * clients:  # some are always between two drafts
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name}: the clients have not all begun after {START_S} s")
+            time.sleep(0.05)
+        time.sleep(WARMUP_S)
         before = Sample(connection, pid)
-        with profile(o, name, pid, 0.6 * o.seconds):
-            time.sleep(max(0.1, o.seconds - 2 * WARMUP_S))
+        with profile(o, name, pid, 0.8 * o.seconds):
+            time.sleep(o.seconds)
         after = Sample(connection, pid)
         seen = sum(report_of(process)["per_second"]["rows"] for process in benches)
         full = report_of(bench(daemon, o, max_rows, 2, 1))["latency_us"]["device"]["p50"]
@@ -115,7 +121,7 @@ def measure(o, model, shape, max_rows, clients, wanted):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", default=list(SHAPES))
-    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--temperature", type=float, default=1)
     parser.add_argument("--perf", type=pathlib.Path)
     o = parser.parse_args()
