@@ -285,8 +285,11 @@ void gateway_draft(struct connection *connection, const struct message *message)
 		return;
 	}
 	r = draft_request_decode(message->params, &wire, &fault);
-	if (r == 0)
+	if (r == 0) {
+		if (wire.steps <= LIMIT_STEPS_MAX)
+			scheduler_flow_prefetch(&connection->flow, wire.priority, wire.steps);
 		r = build(connection, message->id, &wire, &request, &fault);
+	}
 	if (r < 0) {
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;

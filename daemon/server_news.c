@@ -35,6 +35,8 @@ static void collect(struct server *server)
 	if (report.reason.text[0] && !report.lost)
 		log_error("a launch failed: %s", report.reason.text);
 	while ((link = link_pop(&report.finished))) {
+		if (!link_alone(&report.finished)) /* it comes while this one is written */
+			request_prefetch(LINK_OWNER(report.finished.next, struct request, queue));
 		server->finished_count++;
 		gateway_draft_done(server, LINK_OWNER(link, struct request, queue));
 	}
