@@ -237,6 +237,19 @@ static struct replica *find_successor(struct replica *replica)
 	return replica_call(engine, looks);
 }
 
+/* Under the lock, which is released meanwhile: it waits for a launch now, and who is free looks at
+ * what is held. */
+static void leave_turn(struct replica *replica)
+{
+	struct replica *other = find_successor(replica);
+
+	if (!other)
+		return;
+	pthread_mutex_unlock(&replica->engine->lock);
+	bell_ring_and_wake(&other->work);
+	pthread_mutex_lock(&replica->engine->lock);
+}
+
 static struct flight *flight_at(struct replica *replica, unsigned index)
 {
 	return &replica->flights[(replica->oldest + index) % MARKOV_BATCHES_MAX];
@@ -417,8 +430,10 @@ static void fly(struct replica *replica, uint64_t now_us)
 		if (replica->flight_count == 1 && await_follower(replica))
 			take_off(replica, clock_us());
 		land(replica);
-		if (replica->flight_count)
+		if (replica->flight_count) {
 			look_at_held(replica);
+			leave_turn(replica);
+		}
 	}
 }
 

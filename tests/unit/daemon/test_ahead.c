@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 Suite *ahead_suite(void);
@@ -228,10 +229,73 @@ START_TEST(both_end_before_the_engine_does)
 }
 END_TEST
 
+static void setup_two(void)
+{
+	batches_max = MARKOV_BATCHES_MAX;
+	engine_set_up(2, 0);
+	events_set_up();
+}
+
+static void teardown_two(void)
+{
+	teardown();
+	events_tear_down();
+}
+
+/* Or a draft whose event has fired would wait for the end of that one's launch. */
+START_TEST(an_idle_replica_looks_at_what_is_held_while_another_goes_on)
+{
+	struct timespec until;
+	unsigned ahead, freed;
+	struct request *held;
+
+	submit(1, MAX_ROWS, STEPS);
+	while (engine_queue_depth(engine))
+		sched_yield();
+	submit(2, MAX_ROWS, STEPS);
+	sem_wait(&gates[0].launched);
+	sem_wait(&gates[1].launched);
+	usleep(LAUNCH_US);
+	let_end(0);
+	let_end(1);
+	collect(2);
+
+	submit(3, MAX_ROWS, STEPS);
+	while (engine_queue_depth(engine))
+		sched_yield();
+	submit(4, MAX_ROWS, STEPS);
+	sem_wait(&gates[0].launched);
+	sem_wait(&gates[1].launched);
+	submit(5, MAX_ROWS, STEPS); /* behind one of them */
+	while (engine_queue_depth(engine))
+		sched_yield();
+	held = submit_held(6, 0);
+	ahead = sem_trywait(&gates[0].launched) == 0 ? 0 : 1;
+	if (ahead)
+		sem_wait(&gates[1].launched);
+	freed = 1 - ahead;
+	let_end(ahead);
+	collect(1); /* and looks at what is held */
+	while (!atomic_load(&answers[0].asked))
+		sched_yield();
+	let_end(freed);
+	collect(1);
+	fire(0);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 2;
+	ck_assert_int_eq(sem_timedwait(&gates[freed].launched, &until), 0);
+	let_end(freed);
+	let_end(ahead);
+	collect(2);
+	check_tokens(held);
+}
+END_TEST
+
 Suite *ahead_suite(void)
 {
 	Suite *suite = suite_create("ahead");
 	TCase *one = tcase_create("one replica");
+	TCase *two = tcase_create("two replicas");
 
 	tcase_set_timeout(one, 120);
 	tcase_add_checked_fixture(one, setup, teardown);
@@ -245,5 +309,9 @@ Suite *ahead_suite(void)
 	tcase_add_test(one, nothing_is_put_behind_where_another_model_waits);
 	tcase_add_test(one, both_end_before_the_engine_does);
 	suite_add_tcase(suite, one);
+	tcase_set_timeout(two, 120);
+	tcase_add_checked_fixture(two, setup_two, teardown_two);
+	tcase_add_test(two, an_idle_replica_looks_at_what_is_held_while_another_goes_on);
+	suite_add_tcase(suite, two);
 	return suite;
 }
