@@ -338,7 +338,8 @@ void scheduler_ended(struct scheduler *scheduler, unsigned replica,
 	uint64_t patience_us = 0;
 
 	if (took_us) {
-		learn_pace(pace, took_us, batch->rows);
+		if (!batch->ahead)
+			learn_pace(pace, took_us, batch->rows);
 		patience_us = pace->fixed_us < LIMIT_GATHER_US ? pace->fixed_us : LIMIT_GATHER_US;
 	}
 	if (batch->launch == taker->taken) { /* no other was taken ahead */
@@ -381,13 +382,15 @@ void scheduler_take(
 	link_init(&ret->expired);
 	ret->rows = ret->steps = 0;
 	ret->launch = 0;
+	ret->ahead = false;
 
 	lane = choose_leader(scheduler, now_us, &ret->expired);
 	if (!lane)
 		return;
 	leader = &first_of(lane)->draft;
 	ret->steps = leader->steps;
-	if (taker->ended < taker->taken) {
+	ret->ahead = taker->ended < taker->taken;
+	if (ret->ahead) {
 		taker->ended = taker->taken;
 		taker->due = 0;
 	}

@@ -118,6 +118,7 @@ struct scheduler_batch {
 	struct link requests;
 	uint32_t rows, steps;
 	uint64_t launch;     /* its number: of the replica's, from 1 */
+	bool ahead;          /* taken while another was under way */
 	struct link expired; /* requests whose deadline passed while they waited, DONE with
 				DEADLINE_EXCEEDED */
 };
@@ -165,7 +166,8 @@ bool scheduler_is_full(const struct scheduler *scheduler);
 uint64_t scheduler_expect_us(const struct scheduler *scheduler, uint32_t rows, uint32_t steps);
 
 /* The oldest launch of a replica that is under way has ended. It took `took_us`; 0: it failed,
- * which says nothing about how long launches take. */
+ * which says nothing about how long launches take. Nor does one that was taken ahead: if the end of
+ * the one before was seen late, it seems to have taken no time. */
 void scheduler_ended(struct scheduler *scheduler, unsigned replica,
 	const struct scheduler_batch *batch, uint64_t took_us, uint64_t now_us);
 

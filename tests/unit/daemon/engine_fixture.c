@@ -75,6 +75,8 @@ int markov_launch(
 	ck_assert(!head->closed);
 	if (head->under_way && gate->refuses)
 		return error_text_set(error, -gate->refuses, "not behind another");
+	if (head->under_way && gate->holds)
+		sem_wait(&gate->may_begin);
 	gate->generation = head->generation;
 	gate->rows = batch->rows;
 	gate->steps = batch->steps;
@@ -143,6 +145,7 @@ void engine_set_up(unsigned replicas, uint64_t spin_us)
 		gates[i] = (struct gate){.result = 0};
 		sem_init(&gates[i].launched, 0, 0);
 		sem_init(&gates[i].may_end, 0, 0);
+		sem_init(&gates[i].may_begin, 0, 0);
 		all_heads[0][i] = (struct markov_head){.replica = i, .generation = 1};
 		all_heads[1][i] = (struct markov_head){.replica = i, .generation = 2};
 		heads[i] = &all_heads[0][i];

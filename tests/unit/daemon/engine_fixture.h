@@ -35,6 +35,8 @@ struct gate {
 	sem_t launched, may_end; /* a launch has begun; it may end */
 	int result;              /* of the next launch, or of the end of one where two may be */
 	int refuses;             /* instead of a launch behind another: -errno */
+	bool holds;              /* a launch behind another, until it may begin */
+	sem_t may_begin;
 	/* of the last launch */
 	int generation;
 	uint32_t rows, steps;

@@ -130,6 +130,35 @@ START_TEST(nothing_is_put_behind_before_a_time_is_known)
 }
 END_TEST
 
+/* As when the replica's thread had to wait for a core: the second would seem to take no time, and
+ * from then on everything would be taken ahead at once. */
+START_TEST(an_end_that_was_seen_late_says_nothing_about_the_next_launch)
+{
+	struct request *b, *c;
+
+	learn_time();
+	begin(2);
+	gates[0].holds = true;
+	b = submit(3, MAX_ROWS, STEPS);
+	while (engine_queue_depth(engine))
+		sched_yield();
+	usleep(LAUNCH_US / 2); /* so long is it on its way, as far as the engine can tell */
+	let_end(0);
+	let_end(0);
+	sem_post(&gates[0].may_begin);
+	collect(2);
+	sem_wait(&gates[0].launched);
+	check_tokens(b);
+	begin(4);
+	c = submit(5, MAX_ROWS, STEPS);
+	usleep(LAUNCH_US / 4);
+	ck_assert(engine_cancel(engine, c)); /* not taken yet */
+	request_free(c);
+	let_end(0);
+	collect(1);
+}
+END_TEST
+
 /* As a batch is whose rows have to be copied. */
 START_TEST(what_the_head_refuses_is_launched_after_the_end)
 {
@@ -308,6 +337,7 @@ Suite *ahead_suite(void)
 	tcase_add_test(one, a_lost_device_takes_both);
 	tcase_add_test(one, nothing_is_put_behind_where_another_model_waits);
 	tcase_add_test(one, both_end_before_the_engine_does);
+	tcase_add_test(one, an_end_that_was_seen_late_says_nothing_about_the_next_launch);
 	suite_add_tcase(suite, one);
 	tcase_set_timeout(two, 120);
 	tcase_add_checked_fixture(two, setup_two, teardown_two);
