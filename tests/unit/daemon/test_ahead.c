@@ -45,6 +45,16 @@ static struct request *begin(uint32_t id)
 	return request;
 }
 
+/* Until it is taken, whether the head has it or not. */
+static struct request *submit_taken(uint32_t id)
+{
+	struct request *request = submit(id, MAX_ROWS, STEPS);
+
+	while (engine_queue_depth(engine))
+		sched_yield();
+	return request;
+}
+
 static uint64_t start_us(const struct request *request)
 {
 	return request->draft.arrival_us + request->draft.queue_us;
@@ -139,9 +149,7 @@ START_TEST(an_end_that_was_seen_late_says_nothing_about_the_next_launch)
 	learn_time();
 	begin(2);
 	gates[0].holds = true;
-	b = submit(3, MAX_ROWS, STEPS);
-	while (engine_queue_depth(engine))
-		sched_yield();
+	b = submit_taken(3);
 	usleep(LAUNCH_US / 2); /* so long is it on its way, as far as the engine can tell */
 	let_end(0);
 	let_end(0);
@@ -167,9 +175,7 @@ START_TEST(what_the_head_refuses_is_launched_after_the_end)
 	learn_time();
 	a = begin(2);
 	gates[0].refuses = -EBUSY;
-	b = submit(3, MAX_ROWS, STEPS);
-	while (engine_queue_depth(engine))
-		sched_yield();
+	b = submit_taken(3);
 	ck_assert_int_eq(sem_trywait(&gates[0].launched), -1);
 	let_end(0);
 	sem_wait(&gates[0].launched);
@@ -188,9 +194,7 @@ START_TEST(a_launch_that_fails_behind_another_fails_alone)
 	learn_time();
 	a = begin(2);
 	gates[0].refuses = -EINVAL;
-	b = submit(3, MAX_ROWS, STEPS);
-	while (engine_queue_depth(engine))
-		sched_yield();
+	b = submit_taken(3);
 	let_end(0);
 	report = collect(2);
 	check_tokens(a);
@@ -278,9 +282,7 @@ START_TEST(an_idle_replica_looks_at_what_is_held_while_another_goes_on)
 	unsigned ahead, freed;
 	struct request *held;
 
-	submit(1, MAX_ROWS, STEPS);
-	while (engine_queue_depth(engine))
-		sched_yield();
+	submit_taken(1);
 	submit(2, MAX_ROWS, STEPS);
 	sem_wait(&gates[0].launched);
 	sem_wait(&gates[1].launched);
@@ -289,15 +291,11 @@ START_TEST(an_idle_replica_looks_at_what_is_held_while_another_goes_on)
 	let_end(1);
 	collect(2);
 
-	submit(3, MAX_ROWS, STEPS);
-	while (engine_queue_depth(engine))
-		sched_yield();
+	submit_taken(3);
 	submit(4, MAX_ROWS, STEPS);
 	sem_wait(&gates[0].launched);
 	sem_wait(&gates[1].launched);
-	submit(5, MAX_ROWS, STEPS); /* behind one of them */
-	while (engine_queue_depth(engine))
-		sched_yield();
+	submit_taken(5); /* behind one of them */
 	held = submit_held(6, 0);
 	ahead = sem_trywait(&gates[0].launched) == 0 ? 0 : 1;
 	if (ahead)
