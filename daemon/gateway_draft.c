@@ -234,6 +234,7 @@ static int build(struct connection *connection, uint32_t id, const struct draft_
 	r = check_limits(&server->config, wire, fault);
 	if (r < 0)
 		return r;
+	scheduler_flow_prefetch(&connection->flow, wire->priority, wire->steps);
 	sizes.values = (uint64_t)wire->rows * wire->steps * vocab * 2;
 	sizes.reply_head = REPLY_HEAD_BYTES_MAX + (uint64_t)wire->rows * (wire->steps * 5u + 1);
 	r = check_inline(&server->config, wire, &sizes, fault);
@@ -285,11 +286,8 @@ void gateway_draft(struct connection *connection, const struct message *message)
 		return;
 	}
 	r = draft_request_decode(message->params, &wire, &fault);
-	if (r == 0) {
-		if (wire.steps <= LIMIT_STEPS_MAX)
-			scheduler_flow_prefetch(&connection->flow, wire.priority, wire.steps);
+	if (r == 0)
 		r = build(connection, message->id, &wire, &request, &fault);
-	}
 	if (r < 0) {
 		connection_refuse(connection, true, message->id, fault.code, fault.text);
 		return;

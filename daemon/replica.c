@@ -397,7 +397,7 @@ static bool await_follower(struct replica *replica)
 	const uint64_t expect_us =
 		scheduler_expect_us(&engine->scheduler, flight->batch.rows, flight->batch.steps);
 	uint64_t from_us = flight->begun_us;
-	bool full, over;
+	bool full, over, may;
 
 	if (markov_facts(replica->head)->batches_max == 1 || flight->result < 0 || !expect_us)
 		return false;
@@ -410,15 +410,15 @@ static bool await_follower(struct replica *replica)
 		bell_silence(&replica->work, BELL_QUIET);
 		pthread_mutex_lock(&engine->lock);
 		full = scheduler_is_full(&engine->scheduler);
-		replica->follows = !full && !over && !engine->stop && !replica->next_head;
+		may = !over && !engine->stop && !replica->next_head;
+		replica->follows = may && !full;
 		if (!replica->follows)
-			break;
+			return may;
 		pthread_mutex_unlock(&engine->lock);
 		do
 			over = markov_is_over(replica->head);
 		while (!over && !bell_has_rung(&replica->work));
 	}
-	return full && !over && !engine->stop && !replica->next_head;
 }
 
 /* Under the lock, which is released meanwhile: a launch, and all that follow on it without a

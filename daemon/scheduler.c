@@ -382,14 +382,13 @@ void scheduler_take(
 	link_init(&ret->expired);
 	ret->rows = ret->steps = 0;
 	ret->launch = 0;
-	ret->ahead = false;
+	ret->ahead = taker->ended < taker->taken;
 
 	lane = choose_leader(scheduler, now_us, &ret->expired);
 	if (!lane)
 		return;
 	leader = &first_of(lane)->draft;
 	ret->steps = leader->steps;
-	ret->ahead = taker->ended < taker->taken;
 	if (ret->ahead) {
 		taker->ended = taker->taken;
 		taker->due = 0;

@@ -76,6 +76,11 @@ static int collect(struct cuda_shard *shard, unsigned slot, const struct markov_
 	return r ? r : CUDA_CALL(error, cudaEventRecord(shard->slots[slot].done, shard->stream));
 }
 
+static bool is_traced(const struct markov_batch *batch)
+{
+	return batch->trace_bias || batch->trace_values;
+}
+
 static int check_batch(
 	const struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
 {
@@ -86,7 +91,7 @@ static int check_batch(
 	if (!batch->steps || batch->steps > launcher->max_steps)
 		return error_text_set(error, EINVAL, "steps: %u is not within 1 and %u",
 			batch->steps, launcher->max_steps);
-	if ((batch->trace_bias || batch->trace_values) && head->shard_count > 1)
+	if (is_traced(batch) && head->shard_count > 1)
 		return error_text_set(error, EINVAL, "traces are those of a head on one GPU");
 	return 0;
 }
@@ -94,7 +99,7 @@ static int check_batch(
 int cuda_head_launch(
 	struct cuda_head *head, const struct markov_batch *batch, struct error_text *error)
 {
-	const bool traced = batch->trace_bias || batch->trace_values;
+	const bool traced = is_traced(batch);
 	const bool alone = staging_copies(batch);
 	const unsigned slot = head->slot;
 	int r;
